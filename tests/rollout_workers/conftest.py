@@ -1,4 +1,4 @@
-"""What is warned of once is warned of in each of these tests."""
+"""Each test gets the warnings that are given once per process."""
 
 import pytest
 

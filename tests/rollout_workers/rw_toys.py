@@ -62,7 +62,7 @@ def made_of(make, policy=Foreseen, **settings):
 
 
 def waiting_steps(worker):
-    """How many env steps were made and not handed out, which they will not be any more."""
+    """Discard the env steps that were not handed out; return their number."""
     before = worker.counters["env_steps_discarded"]
     worker.envs.sampler.discard_waiting()
     return worker.counters["env_steps_discarded"] - before
@@ -91,8 +91,8 @@ def mock(**arguments):
 def bare(**arguments):
     """A worker without envs."""
     space = spaces.Discrete(2)
-    given = {"default_policy_class": RandomPolicy, "spaces": {DEFAULT: (space, space)}}
-    return RolloutWorker(**{**given, **arguments})
+    defaults = {"default_policy_class": RandomPolicy, "spaces": {DEFAULT: (space, space)}}
+    return RolloutWorker(**{**defaults, **arguments})
 
 
 def two(**settings):
@@ -110,7 +110,7 @@ REFUSED_POLICIES = {
     "a module": (lambda w: w.add_policy("new", RandomPolicy, module_spec=1), ValueError, "module_spec"),
     "added with a mapping": (lambda w: w.add_policy("new", RandomPolicy, policy_mapping_fn=3), ValueError, "=3"),
     "added to train": (lambda w: w.add_policy("new", RandomPolicy, policies_to_train="a"), TypeError, "'a'"),
-    "nobody is removed": (lambda w: w.remove_policy(policy_id="nobody"), ValueError, "nobody"),
+    "an unknown id is removed": (lambda w: w.remove_policy(policy_id="unknown"), ValueError, "unknown"),
     "removed with a mapping": (lambda w: w.remove_policy(policy_id="a", policy_mapping_fn=3), ValueError, "=3"),
     "removed with learners": (lambda w: w.remove_policy(policy_id="a", policies_to_train=3), TypeError, "3"),
     "a mapping": (lambda w: w.set_policy_mapping_fn(3), ValueError, "policy_mapping_fn=3"),
@@ -126,18 +126,18 @@ def spaces_of(env=None):
 
 
 def shifted(weights, by=1.0):
-    """Other weights of these shapes."""
-    return {pid: {name: array + np.float32(by) for name, array in own.items()} for pid, own in weights.items()}
+    """Return other weights of equal shapes."""
+    return {pid: {name: array + np.float32(by) for name, array in arrays.items()} for pid, arrays in weights.items()}
 
 
-def same(one, other):
-    """Whether two dicts of arrays are equal, bit for bit."""
-    return one.keys() == other.keys() and all(np.array_equal(one[name], other[name]) for name in one)
+def same(first, second):
+    """Return whether two dicts of arrays are equal, bit for bit."""
+    return first.keys() == second.keys() and all(np.array_equal(first[name], second[name]) for name in first)
 
 
-def alike(one, other):
-    """The same of weights by policy."""
-    return one.keys() == other.keys() and all(same(one[pid], other[pid]) for pid in one)
+def alike(first, second):
+    """Return whether weights by policy are equal, bit for bit."""
+    return first.keys() == second.keys() and all(same(first[pid], second[pid]) for pid in first)
 
 
 def by_parity(agent, episode):
@@ -154,7 +154,7 @@ class Counter(Policy):
         self.view_requirements = optional_views(*self.wanted)
         self.asked = []
 
-    def compute_actions(self, obs_batch, state_batches=None, **given):
+    def compute_actions(self, obs_batch, state_batches=None, **kwargs):
         self.asked.append(np.array(obs_batch))
         n = len(obs_batch)
         return np.arange(n) % 2, [], {"asked": np.full(n, len(self.asked))}
@@ -184,9 +184,9 @@ class Agents(MultiAgentEnv):
         return self._answer()
 
     def _answer(self):
-        seen = {agent: np.float32([self.at]) for agent in self.agents}
+        observations = {agent: np.float32([self.at]) for agent in self.agents}
         flags = {"__all__": self.at == self.length}, {"__all__": False}
-        answer = [seen, dict.fromkeys(self.agents, 1.0), *flags, {}]
+        answer = [observations, dict.fromkeys(self.agents, 1.0), *flags, {}]
         self.hook(self, answer)
         return answer
 
@@ -224,8 +224,8 @@ def batch_for(policy, n=60, seed=0):
     obs = draw.normal(size=(n, 3)).astype(np.float32)
     torch.manual_seed(seed)
     actions, _, extra = policy.compute_actions(obs, explore=True)
-    made = {"advantages": draw.normal(size=n), "value_targets": draw.normal(size=n), "rewards": draw.normal(size=n)}
-    columns = {name: column.astype(np.float32) for name, column in made.items()}
+    names = ("advantages", "value_targets", "rewards")
+    columns = {name: draw.normal(size=n).astype(np.float32) for name in names}
     return SampleBatch({"obs": obs, "actions": actions, **extra, **columns}, _num_grad_updates=0)
 
 
@@ -269,7 +269,7 @@ def episodes():
 
 
 def sequences(lengths=(2, 3, 1), padded_to=None):
-    """Rows 0, 1, … in sequences; the state before row i is i, as far as it is known."""
+    """Return rows 0, 1, … in sequences; the state before row i is i, if the batch has it."""
     n, starts = sum(lengths), np.cumsum([0, *lengths[:-1]])
     columns = {"a": np.arange(n), "b": {"c": np.arange(n) + 10}, "infos": [{"row": i} for i in range(n)]}
     batch = SampleBatch(**columns, state_in_0=starts, state_out_0=np.arange(n) + 1, seq_lens=lengths)
@@ -277,7 +277,7 @@ def sequences(lengths=(2, 3, 1), padded_to=None):
 
 
 def plain(value):
-    """Everything as lists, dicts and numbers."""
+    """Convert a value to lists, dicts and numbers."""
     if isinstance(value, MultiAgentBatch):
         return value.count, plain(value.policy_batches)
     if isinstance(value, dict):

@@ -19,19 +19,19 @@ SPACES = gym.spaces.Box(0, np.inf, (3,)), gym.spaces.Discrete(2)
 
 
 class Broken(Exception):
-    """What a script says is raised."""
+    """The exception of a script."""
 
 
-def act(what):
-    """Do it: "kill", "exit", "raise", or go through a gate."""
-    if what == "kill":
+def act(action):
+    """Perform an action: "kill", "exit", "raise", or go through a gate."""
+    if action == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
-    elif what == "exit":
+    elif action == "exit":
         raise SystemExit(3)
-    elif what == "raise":
+    elif action == "raise":
         raise Broken("an env raised")
-    elif isinstance(what, Gate):
-        what.go_through()
+    elif isinstance(action, Gate):
+        action.go_through()
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,8 @@ class Acting(MultiAgentEnv):
 
     def begin(self, worker, life):
         self.who = worker, life
-        self.acts = {number: what for (*who, number), what in self.play.acts.items() if (worker, life) == tuple(who)}
+        acts = self.play.acts.items()
+        self.acts = {number: action for (*place, number), action in acts if [worker, life] == place}
         act(self.play.builds.get(self.who))
 
     def reset(self, *, seed=None, options=None):
@@ -106,14 +107,14 @@ def weighing(value):
 
 def config(**settings):
     """Quick to restart."""
-    own = AlgorithmConfig().fault_tolerance(delay_between_env_runner_restarts_s=0.0).callbacks(Beginning)
-    return own.env_runners(rollout_fragment_length=STEPS).update_from_dict(settings)
+    result = AlgorithmConfig().fault_tolerance(delay_between_env_runner_restarts_s=0.0).callbacks(Beginning)
+    return result.env_runners(rollout_fragment_length=STEPS).update_from_dict(settings)
 
 
 def toy_set(play=None, n=2, backend="inline", options=(), **settings):
-    """A set of such workers; `settings` are the config's."""
-    made = {"env_creator": play or Play(), "default_policy_class": ToyPolicy, "config": config(**settings)}
-    return WorkerSet(**{**made, "num_workers": n, "backend": backend, **dict(options)})
+    """Return a set of toy workers; `settings` are the config's."""
+    arguments = {"env_creator": play or Play(), "default_policy_class": ToyPolicy, "config": config(**settings)}
+    return WorkerSet(**{**arguments, "num_workers": n, "backend": backend, **dict(options)})
 
 
 def rows(batch):
@@ -122,5 +123,5 @@ def rows(batch):
 
 
 def workers_of(batch):
-    """Whose fragments are in it, in order."""
+    """Return the workers of the batch's fragments, in order."""
     return [worker for worker, _, _ in rows(batch)[::STEPS]]

@@ -1,6 +1,6 @@
-"""Several agents: who acts for whom, what is handed out in which order, what policies and callbacks see, failures.
+"""Several agents: the policies that act for them, the order of rows, what policies and callbacks see, failures.
 
-And all rows against those of a sampler that goes from dict to dict in plain loops.
+And all rows compared with a sampler that goes from dict to dict in plain loops.
 """
 
 import gc
@@ -30,7 +30,7 @@ def test_each_policy_is_asked_once_per_step_for_all_its_agents_in_all_envs_and_o
     assert isinstance(batch, MultiAgentBatch)
     assert (batch.env_steps(), batch.agent_steps()) == (100, 500)
     for pid, agents, updates in (("p0", (0, 2, 4), 0), ("p1", (1, 3), 7)):
-        assert [asked.shape for asked in troupe.policy_map[pid].asked] == [(2 * len(agents), 2)] * 50
+        assert [obs.shape for obs in troupe.policy_map[pid].asked] == [(2 * len(agents), 2)] * 50
         assert batch[pid]["t"].tolist() == list(range(25)) * 4 * len(agents)
         assert batch[pid]["agent_index"].tolist() == [agent for _ in range(4) for agent in agents for _ in range(25)]
         assert batch[pid].num_grad_updates == updates
@@ -51,23 +51,23 @@ def test_every_observation_is_pushed_into_the_filter_of_its_policy_once():
 
 
 def test_states_may_be_nested():
-    given = []
+    states = []
 
     class Odd(Counter):
         def get_initial_state(self):
             return [{"some": {"here": np.zeros(3)}}]
 
         def compute_actions(self, obs_batch, state_batches=None, **_):
-            given.append(state_batches[0])
+            states.append(state_batches[0])
             n = len(obs_batch)
-            return np.zeros(n, int), [{"some": {"here": np.ones((n, 3)) * len(given)}}], {}
+            return np.zeros(n, int), [{"some": {"here": np.ones((n, 3)) * len(states)}}], {}
 
     def come_late(env, answer):
         answer[0] = answer[0] if env.at else {0: answer[0][0]}
 
     troupe = Troupe(lambda: Agents(hook=come_late), policies={"default_policy": Odd}, rollout_fragment_length=4)
     batch = troupe.sample()
-    assert [state["some"]["here"][:, 0].tolist() for state in given] == [[0], [1, 0], [2, 2], [3, 3]]
+    assert [state["some"]["here"][:, 0].tolist() for state in states] == [[0], [1, 0], [2, 2], [3, 3]]
     assert batch["state_out_0"]["some"]["here"][:, 0].tolist() == [1, 2, 3, 4, 2, 3, 4]
     assert batch["state_in_0"]["some"]["here"][:, 0].tolist() == [0, 1, 2, 3, 0, 2, 3]
 
@@ -83,9 +83,9 @@ PLAN = (
 
 
 def as_planned(env, answer):
-    seen, paid, ended = PLAN[env.at - 1] if env.at else ([0], {}, [])
-    answer[0] = {agent: answer[0][agent] for agent in seen}
-    answer[1] = paid
+    observed, rewards, ended = PLAN[env.at - 1] if env.at else ([0], {}, [])
+    answer[0] = {agent: answer[0][agent] for agent in observed}
+    answer[1] = rewards
     answer[2].update(dict.fromkeys(ended, True))
 
 
@@ -93,7 +93,7 @@ CLIPPED = [(None, [11.0, 64.0, 20.0]), (True, [1.0, 1.0, 1.0]), (20.0, [11.0, 20
 
 
 @pytest.mark.parametrize(("clip", "rewards"), CLIPPED)
-def test_rewards_add_up_until_the_agent_is_seen_ends_or_all_is_over_and_sums_are_clipped(clip, rewards):
+def test_rewards_add_up_until_the_agents_next_observation_or_end_and_sums_are_clipped(clip, rewards):
     troupe = Troupe(lambda: Agents(hook=as_planned), rollout_fragment_length=5, clip_rewards=clip)
     batch = troupe.sample()
     assert batch["rewards"].tolist() == rewards
@@ -101,24 +101,24 @@ def test_rewards_add_up_until_the_agent_is_seen_ends_or_all_is_over_and_sums_are
     assert batch["obs"][:, 0].tolist() == [0, 3, 1]
     assert batch["new_obs"][:, 0].tolist() == [3, 3, 1]  # the latest observation stands in for one that never came
     assert batch["terminateds"].tolist() == [False, True, True]
-    (told,) = troupe.get_metrics()
-    assert (told.episode_reward, told.episode_reward_raw, told.episode_length) == (sum(rewards), 95.0, 5)
+    (metrics,) = troupe.get_metrics()
+    assert (metrics.episode_reward, metrics.episode_reward_raw, metrics.episode_length) == (sum(rewards), 95.0, 5)
     first, second = ((0, "default_policy"), (1, "default_policy"))
-    assert told.agent_rewards == {first: rewards[0] + rewards[1], second: rewards[2]}
+    assert metrics.agent_rewards == {first: rewards[0] + rewards[1], second: rewards[2]}
 
 
 def test_the_mapping_is_asked_once_per_agent_and_episode_and_holds_for_it():
-    asked = []
+    calls = []
 
     def mapping(agent, episode):
-        asked.append((agent, episode.episode_id if episode else None))
+        calls.append((agent, episode.episode_id if episode else None))
         return "p0"
 
     troupe = Troupe(lambda: BasicMultiAgent(2), 1, TWO, mapping, rollout_fragment_length=30)
-    asked.clear()
+    calls.clear()
     batch = troupe.sample()
     first, second = dict.fromkeys(batch["p0"]["eps_id"].tolist())
-    assert asked == [(0, first), (1, first), (0, second), (1, second)]
+    assert calls == [(0, first), (1, first), (0, second), (1, second)]
     troupe.set_policy_mapping_fn(lambda agent, episode, **kwargs: "p1")
     batch = troupe.sample()
     assert (batch["p0"].count, batch["p1"].count) == (40, 20)
@@ -136,18 +136,18 @@ def test_agents_of_a_policy_that_was_removed_go_on_with_it_until_their_episode_e
     assert len(removed.asked) == 25
     batch = troupe.sample()
     assert list(batch.policy_batches) == ["p0"]
-    gone = weakref.ref(removed)
+    reference = weakref.ref(removed)
     del removed
     gc.collect()
-    assert gone() is None
+    assert reference() is None
 
 
 def test_a_policy_that_is_added_under_an_id_to_which_agents_are_bound_ends_their_episodes_and_their_steps_count():
-    left = [2 * 30]
+    steps_left = [2 * 30]
 
     def stop(**kwargs):
-        left[0] -= 1
-        if left[0] == 0:
+        steps_left[0] -= 1
+        if steps_left[0] == 0:
             raise OSError("no room")
 
     config = {"batch_mode": "complete_episodes", "callback_functions": {"on_episode_step": stop}}
@@ -177,22 +177,22 @@ def test_agents_in_turn_have_the_index_of_the_step_that_closed_each_transition()
 
 def test_chunks_are_of_one_agent_episode_call_and_version_and_their_numbers_never_repeat():
     troupe = Troupe(lambda: RoundRobinMultiAgent(2), rollout_fragment_length=4)
-    seen = set()
+    earlier = set()
     for version, chunks in ((1, [2, 1]), (1, [2, 2]), (2, [1, 1, 1])):
         troupe.set_weights({}, weights_seq_no=version)
         batch = troupe.sample()
         starts = runs(batch["unroll_id"])
         assert np.diff(starts, append=batch.count).tolist() == chunks
         numbers = set(batch["unroll_id"].tolist())
-        assert not numbers & seen
-        seen |= numbers
+        assert not numbers & earlier
+        earlier |= numbers
     # agent 1 had acted before the call
     assert batch["agent_index"].tolist() == [0, 1, 1]
     assert batch["policy_version"].tolist() == [2, 1, 2]
 
 
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
-def test_agent_steps_can_be_what_counts(mode):
+def test_agent_steps_can_count(mode):
     settings = {"count_steps_by": "agent_steps", "rollout_fragment_length": 33, "batch_mode": mode}
     troupe = Troupe(lambda: BasicMultiAgent(4), 2, TWO, by_parity, **settings)
     steps = {"truncate_episodes": 18, "complete_episodes": 50}[mode]
@@ -214,7 +214,7 @@ class Noting(Counter):
         return sample_batch
 
 
-def test_an_overridden_method_gets_each_chunk_with_those_of_the_other_agents_and_the_episode():
+def test_an_overridden_method_gets_each_chunk_the_other_agents_chunks_and_the_episode():
     troupe = Troupe(lambda: BasicMultiAgent(3), 1, {"p0": Noting, "p1": Noting}, by_parity, rollout_fragment_length=30)
     batch = troupe.sample()
     p0, p1 = troupe.policy_map.values()
@@ -229,7 +229,7 @@ def test_an_overridden_method_gets_each_chunk_with_those_of_the_other_agents_and
     assert batch["p0"]["mine"].tolist() == [1] * 25 + [2] * 25 + [3] * 5 + [4] * 5
 
 
-def test_a_chunk_may_come_back_longer_or_shorter_and_anything_but_a_batch_is_refused():
+def test_a_chunk_may_become_longer_or_shorter_and_must_be_a_batch():
     class Odd(Counter):
         def postprocess_trajectory(self, sample_batch, other_agent_batches=None, episode=None):
             agent = sample_batch["agent_index"][0]
@@ -243,20 +243,20 @@ def test_a_chunk_may_come_back_longer_or_shorter_and_anything_but_a_batch_is_ref
 
 
 def test_callbacks_see_each_chunk_with_all_originals_its_own_too():
-    told = []
+    calls = []
 
     class Looking(DefaultCallbacks):
         def on_postprocess_trajectory(
             self, *, worker, episode, agent_id, policy_id, policies, postprocessed_batch, original_batches, **kwargs
         ):
-            told.append((agent_id, policy_id, sorted(original_batches), episode.episode_id))
+            calls.append((agent_id, policy_id, sorted(original_batches), episode.episode_id))
             assert (policies, episode.last_info_for(agent_id)) == (worker.policy_map, {})
             postprocessed_batch["rewards"] = postprocessed_batch["rewards"] * 10
 
     troupe = Troupe(lambda: BasicMultiAgent(3), 1, TWO, by_parity, Looking(), rollout_fragment_length=4)
     batch = troupe.sample()
     episode = batch["p0"]["eps_id"][0]
-    assert told == [(agent, f"p{agent % 2}", [0, 1, 2], episode) for agent in (0, 2, 1)]
+    assert calls == [(agent, f"p{agent % 2}", [0, 1, 2], episode) for agent in (0, 2, 1)]
     assert batch["p0"]["rewards"].tolist() == [10.0] * 8
 
 
@@ -286,16 +286,16 @@ def test_agents_that_are_not_to_be_trained_are_left_out_but_their_env_steps_coun
     assert (troupe.counters["env_steps_sampled"], troupe.counters["agent_steps_sampled"]) == (5, 0)
 
 
-WAYS = {
+FAILURES = {
     "step": (ZeroDivisionError, "division by zero", lambda answer: 1 / 0),
     "shape": (ValueError, "returned an observation of shape", lambda answer: answer[0].update({1: np.zeros(3)})),
-    "unknown": (KeyError, "gave 'nobody' for agent 9; there are", lambda answer: answer[0].update({9: np.zeros(1)})),
+    "unknown": (KeyError, "gave 'unknown' for agent 9; there are", lambda answer: answer[0].update({9: np.zeros(1)})),
 }
 
 
-@pytest.mark.parametrize("way", WAYS)
-def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_untouched(way):
-    error, text, break_ = WAYS[way]
+@pytest.mark.parametrize("kind", FAILURES)
+def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_untouched(kind):
+    error, text, break_ = FAILURES[kind]
     ends = []
 
     def go_wrong(env, answer):
@@ -304,26 +304,26 @@ def test_a_step_that_breaks_is_raised_and_the_next_call_resumes_with_all_others_
 
     functions = {"on_episode_end": lambda *, episode, env_index, **_: ends.append((env_index, episode))}
     config = {"callback_functions": functions, "rollout_fragment_length": 4}
-    mapping = lambda agent, episode: "default_policy" if agent in (0, 1) else "nobody"
+    mapping = lambda agent, episode: "default_policy" if agent in (0, 1) else "unknown"
     troupe = Troupe(lambda: Agents(2, 6, hook=go_wrong), 3, mapping=mapping, **config)
     with pytest.raises(error, match=text) as raised:
         troupe.sample()
     assert "raised by sub-env 1 (last seed None) in step 2 of its episode, counted from 0" in raised.value.__notes__
     batch = troupe.sample()
     assert (batch.count, batch.env_steps()) == (24, 12)
-    whole, broken = [0, 1, 2, 3] * 2, [0, 1] * 4
-    assert batch["obs"].ravel().tolist() == [*whole, *broken, *whole]
+    unbroken, broken = [0, 1, 2, 3] * 2, [0, 1] * 4
+    assert batch["obs"].ravel().tolist() == [*unbroken, *broken, *unbroken]
     assert batch["truncateds"][8:16].tolist() == [False, True, False, True, False, False, False, False]
     assert troupe.sample().count == 24
     assert [env.episode for env in troupe.made] == [1, 1, 1]
     faulty, *others = troupe.get_metrics()
     assert (faulty.episode_faulty, faulty.env_index) == (True, 1)
-    assert [(told.episode_faulty, told.episode_length) for told in others] == [(False, 6)] * 3
+    assert [(metrics.episode_faulty, metrics.episode_length) for metrics in others] == [(False, 6)] * 3
     env, ended = ends[0]
     assert (env, isinstance(ended, error)) == (1, True)
 
 
-def test_an_episode_in_which_nobody_acts_breaks_its_env():
+def test_an_episode_in_which_no_agent_acts_is_a_failed_step():
     def hide(env, answer):
         answer[0] = {} if env.episode == 1 else answer[0]
 
@@ -335,7 +335,7 @@ def test_an_episode_in_which_nobody_acts_breaks_its_env():
 
 
 class Whimsical(MultiAgentEnv):
-    """Whom it shows, pays and ends is drawn in each step, also of agents that nobody has seen, or that have ended."""
+    """Draws observed, rewarded and ended agents in each step, also agents that were never seen, or have ended."""
 
     def __init__(self):
         self.agents = list(range(5))
@@ -346,20 +346,21 @@ class Whimsical(MultiAgentEnv):
         return [agent for agent in self.agents if self.np_random.random() < probability]
 
     def _show(self, agents):
-        seen = {agent: self.np_random.random(2, np.float32) for agent in agents}
-        return seen, {agent: {"told": self.np_random.random()} for agent in seen if self.np_random.random() < 0.5}
+        observations = {agent: self.np_random.random(2, np.float32) for agent in agents}
+        draw = self.np_random.random
+        return observations, {agent: {"told": draw()} for agent in observations if draw() < 0.5}
 
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed)
         return self._show([2, *self._some(0.3)])
 
     def step(self, action_dict):
-        seen, infos = self._show(self._some(0.4))
+        observations, infos = self._show(self._some(0.4))
         rewards = {agent: self.np_random.random() for agent in self._some(0.5)}
         flags = [{agent: bool(self.np_random.random() < 0.3) for agent in self._some(0.2)} for _ in range(2)]
-        for each in flags:
-            each["__all__"] = bool(self.np_random.random() < 0.04)
-        return seen, rewards, *flags, infos
+        for by_agent in flags:
+            by_agent["__all__"] = bool(self.np_random.random() < 0.04)
+        return observations, rewards, *flags, infos
 
 
 ENVS = {
@@ -385,7 +386,7 @@ class Reader(Counter):
 
     wanted = ("prev_actions", "prev_rewards", "infos", "env_id", "agent_id")
 
-    def compute_actions(self, obs_batch, state_batches=None, **given):
+    def compute_actions(self, obs_batch, state_batches=None, **kwargs):
         return [answer(obs) for obs in obs_batch], [], {}
 
 
@@ -423,12 +424,12 @@ class Story:
         for agent in rewards.keys() & self.open.keys():
             self.open[agent]["rewards"] += rewards[agent]
         ends = {
-            agent: tuple(bool(each["__all__"] or each.get(agent, False)) for each in flags)
+            agent: tuple(bool(by_agent["__all__"] or by_agent.get(agent, False)) for by_agent in flags)
             for agent in {*raw, *flags[0], *flags[1], *self.open} - {"__all__"}
         }
-        known = [agent for agent in raw if agent not in self.ended and (agent in self.order or not any(ends[agent]))]
-        seen = {agent: self.see(agent, raw[agent]) for agent in known}
-        self.due = {agent: value for agent, value in seen.items() if not any(ends[agent])}
+        present = [agent for agent in raw if agent not in self.ended and (agent in self.order or not any(ends[agent]))]
+        observations = {agent: self.see(agent, raw[agent]) for agent in present}
+        self.due = {agent: value for agent, value in observations.items() if not any(ends[agent])}
         rows = [self.close(agent, ends[agent]) for agent in list(self.open) if agent in raw or any(ends[agent])]
         self.ended |= {agent for agent, end in ends.items() if any(end) and agent in self.order}
         self.t += 1
@@ -457,7 +458,7 @@ def in_order(rows):
 
 
 @pytest.mark.parametrize("name", ENVS)
-def test_rows_are_those_of_plain_loops_by_sub_env_episode_agent_and_time(name):
+def test_rows_equal_the_rows_of_plain_loops_by_sub_env_episode_agent_and_time(name):
     expected = [reference(ENVS[name](), number, seed=5 + number) for number in range(N)]
     policies = {"p0": Reader, "p1": Reader}
     troupe = Troupe(ENVS[name], N, policies, by_parity, seed=5, rollout_fragment_length=F)
@@ -471,13 +472,13 @@ def test_rows_are_those_of_plain_loops_by_sub_env_episode_agent_and_time(name):
             if not rows:
                 assert pid not in batch.policy_batches
                 continue
-            made = batch[pid]
+            columns = batch[pid]
             for column in rows[0]:
-                wanted = np.array([row[column] for row in rows], dtype=made[column].dtype)
-                np.testing.assert_array_equal(made[column], wanted, err_msg=f"{column} of {pid} in call {call}")
-            assert made["obs"].dtype == np.float32
-            assert made["rewards"].dtype == np.float32
-            changes = made["eps_id"][1:] != made["eps_id"][:-1]
-            changes |= made["agent_index"][1:] != made["agent_index"][:-1]
-            np.testing.assert_array_equal(made["unroll_id"][1:] != made["unroll_id"][:-1], changes)
+                wanted = np.array([row[column] for row in rows], dtype=columns[column].dtype)
+                np.testing.assert_array_equal(columns[column], wanted, err_msg=f"{column} of {pid} in call {call}")
+            assert columns["obs"].dtype == np.float32
+            assert columns["rewards"].dtype == np.float32
+            changes = columns["eps_id"][1:] != columns["eps_id"][:-1]
+            changes |= columns["agent_index"][1:] != columns["agent_index"][:-1]
+            np.testing.assert_array_equal(columns["unroll_id"][1:] != columns["unroll_id"][:-1], changes)
     assert n_rows > 50

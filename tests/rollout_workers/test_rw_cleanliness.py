@@ -15,13 +15,13 @@ SMALL = {"model": {"fcnet_hiddens": [4]}, "rollout_fragment_length": 4, "num_env
 SMALL["observation_filter"] = "MeanStdFilter"
 
 
-def made(kind, **options):
+def build(kind, **options):
     return kind(env_creator=lambda _: MockEnv(5), config=SMALL, **options)
 
 
-def used(n, log_dir):
+def build_and_use(n, log_dir):
     for _ in range(n):
-        with made(RolloutWorker, default_policy_class=PPOTorchPolicy, log_dir=log_dir) as worker:
+        with build(RolloutWorker, default_policy_class=PPOTorchPolicy, log_dir=log_dir) as worker:
             worker.learn_on_batch(worker.sample())
 
 
@@ -31,13 +31,13 @@ def objects():
 
 
 def test_a_hundred_workers_leave_no_thread_descriptor_or_object(tmp_path):
-    used(10, str(tmp_path))
+    build_and_use(10, str(tmp_path))
     before, numbers = left(), [objects()]
     for _ in range(2):
-        used(50, str(tmp_path))
+        build_and_use(50, str(tmp_path))
         numbers.append(objects())
     require_no_more_than(before)
-    assert not [one for one in gc.get_objects() if type(one) is RolloutWorker]
+    assert not [object_ for object_ in gc.get_objects() if type(object_) is RolloutWorker]
     grown = min(after - before for before, after in pairwise(numbers))  # Python's own caches are filled once
     assert grown < 50, "less than one object per worker"
 
@@ -45,11 +45,11 @@ def test_a_hundred_workers_leave_no_thread_descriptor_or_object(tmp_path):
 @pytest.mark.usefixtures("warm_processes")
 def test_a_hundred_workers_of_sets_leave_no_process_thread_descriptor_or_memory():
     options = {"default_policy_class": RandomPolicy, "backend": "process"}
-    with made(WorkerSet, num_workers=1, **options):
+    with build(WorkerSet, num_workers=1, **options):
         pass  # what this process keeps for all sets is there then
     before = left()
     for _ in range(5):
-        with made(WorkerSet, num_workers=20, **options) as workers:
+        with build(WorkerSet, num_workers=20, **options) as workers:
             assert workers.sample().count == 160
             assert len(left()[0] - before[0]) == 20
     require_no_more_than(before)

@@ -1,4 +1,4 @@
-"""A config as a container, what env creators are told, and the events that callbacks hear.
+"""A config as a container, contexts of env creators, and the events of callbacks.
 
 And settings, row by row: each acts, is warned of once, or is refused by name; there is no fourth way.
 """
@@ -61,9 +61,9 @@ ALTERATIONS = {
 def test_copies_pickles_and_dicts_share_no_container_but_classes_functions_and_spaces(alteration):
     config = full()
     dictionary = config.to_dict()
-    for made in (config.copy(), AlgorithmConfig.from_dict(config.to_dict()), pickle.loads(pickle.dumps(config))):
-        assert (made.observation_space, made.policy_mapping_fn) == (BOX, some)
-        alteration(made)
+    for clone in (config.copy(), AlgorithmConfig.from_dict(config.to_dict()), pickle.loads(pickle.dumps(config))):
+        assert (clone.observation_space, clone.policy_mapping_fn) == (BOX, some)
+        alteration(clone)
     assert repr(config) == repr(full())
     alteration(config)
     assert repr(dictionary) == repr(full().to_dict())
@@ -128,13 +128,14 @@ def test_auto_shares_the_training_batch_among_the_workers(workers, envs, batch_s
     assert config.env_runners(rollout_fragment_length=7).get_rollout_fragment_length(1) == 7
 
 
-def test_the_config_of_evaluation_is_a_thawed_copy_with_what_is_different():
+def test_the_config_of_evaluation_is_an_unfrozen_copy_with_its_overrides():
     config = full().evaluation({"explore": False, "num_workers": 1})
     config.freeze()
-    there = config.get_evaluation_config_object()
-    assert (there.in_evaluation, there.explore, there.num_env_runners, there.is_frozen) == (True, False, 1, False)
-    assert (there.evaluation_config, there.env_config["a"], config.explore) == (None, 1, True)
-    assert there.get_evaluation_config_object() is None
+    evaluation = config.get_evaluation_config_object()
+    assert (evaluation.in_evaluation, evaluation.explore, evaluation.is_frozen) == (True, False, False)
+    assert (evaluation.num_env_runners, evaluation.evaluation_config) == (1, None)
+    assert (evaluation.env_config["a"], config.explore) == (1, True)
+    assert evaluation.get_evaluation_config_object() is None
 
 
 CONTRADICTIONS = [
@@ -156,18 +157,18 @@ def test_a_registered_name_makes_envs_and_any_other_is_gymnasiums():
     register_env("mine", lambda context: ("mine", context.worker_index))
     context = EnvContext({"max_episode_steps": 3}, 2)
     assert creator_of("mine")(context) == ("mine", 2)
-    made = pickle.loads(pickle.dumps(creator_of("CartPole-v1")))(context)
-    assert made.spec.max_episode_steps == 3
+    env = pickle.loads(pickle.dumps(creator_of("CartPole-v1")))(context)
+    assert env.spec.max_episode_steps == 3
     for name, creator in (("", dict), ("mine", "CartPole-v1")):
         with pytest.raises(ValueError, match="must be"):
             register_env(name, creator)
 
 
 def test_ppo_has_the_defaults_of_rllibs_ppo():
-    own = {"lr": 5e-5, "num_epochs": 30, "minibatch_size": 128, "train_batch_size": 4000, "num_env_runners": 2}
-    own["rollout_fragment_length"] = "auto"
+    changed = {"lr": 5e-5, "num_epochs": 30, "minibatch_size": 128, "train_batch_size": 4000, "num_env_runners": 2}
+    changed["rollout_fragment_length"] = "auto"
     config, plain = PPOConfig(), AlgorithmConfig().to_dict()
-    assert {name: value for name, value in config.to_dict().items() if plain[name] != value} == own
+    assert {name: value for name, value in config.to_dict().items() if plain[name] != value} == changed
     assert type(config.training(gamma=0.5).copy()) is PPOConfig
 
 
@@ -186,12 +187,12 @@ def test_it_is_a_copy_of_the_config_with_attributes_and_says_them():
     assert str(EnvContext(config, **FACTS)) == "{'a': 1, worker=3/5, vector_idx=2, remote=True}"
 
 
-def test_content_and_attributes_survive_being_copied_and_overrides_change_what_they_name():
+def test_copies_keep_content_and_attributes_except_overrides():
     context = EnvContext({"a": [1]}, **FACTS)
     copies = [copy.deepcopy(context), context.copy_with_overrides(), pickle.loads(pickle.dumps(context))]
-    for made in (copy.copy(context), context.copy(), *copies):
-        assert (type(made), dict(made), facts_of(made)) == (EnvContext, {"a": [1]}, FACTS)
-    assert not any(made["a"] is context["a"] for made in copies)
+    for clone in (copy.copy(context), context.copy(), *copies):
+        assert (type(clone), dict(clone), facts_of(clone)) == (EnvContext, {"a": [1]}, FACTS)
+    assert not any(clone["a"] is context["a"] for clone in copies)
     for name, fact in FACTS.items():
         value = type(fact)(0)  # something falsy, too
         assert facts_of(context.copy_with_overrides(**{name: value})) == {**FACTS, name: value}
@@ -245,7 +246,7 @@ def test_classes_and_functions_of_a_config_are_called_in_order_until_one_raises(
     assert log == ["A", "B", {"episode": 1}]
 
 
-def test_functions_are_kept_by_event_and_what_cannot_be_called_is_refused_or_warned_of():
+def test_functions_are_kept_by_event_and_invalid_callbacks_are_refused_or_warned_of():
     config = AlgorithmConfig().callbacks(on_sample_end=some).callbacks(on_episode_end=[some, some])
     assert config.callback_functions == {"on_sample_end": some, "on_episode_end": [some, some]}
     for wrong, error in (({"on_sample_end": 3}, ValueError), ({"on_train_result": some}, TypeError)):
@@ -371,7 +372,7 @@ OLD_NAMES |= {name: name.replace("worker", "env_runner") for name in WITH_WORKER
 
 
 @pytest.mark.parametrize("name", SETTINGS_THAT_ACT)
-def test_a_setting_has_its_default_takes_values_however_they_are_given_and_refuses_others_by_name(name):
+def test_a_setting_has_its_default_and_accepts_and_refuses_values(name):
     default, good, bad = SETTINGS_THAT_ACT[name]
     new, keyword = AlgorithmConfig(), "framework" if name == "framework_str" else name
     assert (new[name], type(getattr(new, name))) == (default, type(default))
@@ -381,16 +382,16 @@ def test_a_setting_has_its_default_takes_values_however_they_are_given_and_refus
         setattr(new, name, value)
         assert new[name] == value
     for value in bad:
-        for way in (AlgorithmConfig.overrides, AlgorithmConfig().training):
+        for setter in (AlgorithmConfig.overrides, AlgorithmConfig().training):
             with pytest.raises(ValueError, match=rf"{name}.* must "):
-                way(**{keyword: value})
+                setter(**{keyword: value})
 
 
-def test_these_tables_have_every_setting_and_some_method_says_what_each_is():
+def test_the_tables_have_every_setting_and_a_method_documents_each():
     assert {*SETTINGS_THAT_ACT, "callback_functions"} == set(SETTINGS)
     assert set(NO_EFFECT.split()) == set(WITHOUT_EFFECT)
-    said = "".join(method.__doc__ or "" for method in vars(AlgorithmConfig).values())
-    assert [name for name in SETTINGS_THAT_ACT if f"`{name}`" not in said] == ["lambda", "framework_str"]
+    docstrings = "".join(method.__doc__ or "" for method in vars(AlgorithmConfig).values())
+    assert [name for name in SETTINGS_THAT_ACT if f"`{name}`" not in docstrings] == ["lambda", "framework_str"]
 
 
 @pytest.mark.parametrize("name", NO_EFFECT.split())
@@ -403,7 +404,7 @@ def test_a_setting_without_effect_is_warned_of_once_and_kept(name, recwarn):
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_setting_that_cannot_be_had_is_refused_by_name_however_it_is_given(name):
+def test_a_setting_that_is_not_served_is_refused_by_name(name):
     for give in (AlgorithmConfig().env_runners, AlgorithmConfig.overrides, AlgorithmConfig().learners):
         with pytest.raises(ValueError, match=rf"^{name}=<.*Some.*> is not served: \w"):
             give(**{name: Some()})
@@ -456,19 +457,19 @@ REFUSED_CALLS = [
 
 
 @pytest.mark.parametrize(("call", "error", "words"), REFUSED_CALLS)
-def test_what_cannot_be_is_refused(call, error, words):
+def test_invalid_arguments_are_refused(call, error, words):
     config = AlgorithmConfig().environment("CartPole-v1").debugging(3).framework("torch").api_stack(False, False)
     with pytest.raises(error, match=words):
         call(config)
     assert (config.env, config.seed) == ("CartPole-v1", 3), "the first argument, by position"
 
 
-def test_policies_are_specs_in_one_order_whichever_way_they_are_given():
-    whole = (Some, BOX, BOX, {"lr": 1})
+def test_policies_in_any_form_become_specs_in_one_order():
+    arguments = (Some, BOX, BOX, {"lr": 1})
     for policies, wanted in (
         ({"b", "a"}, {"a": PolicySpec(), "b": PolicySpec()}),
         (["b", "a"], {"b": PolicySpec(), "a": PolicySpec()}),
-        ({"b": whole, "a": None}, {"b": PolicySpec(*whole), "a": PolicySpec()}),
+        ({"b": arguments, "a": None}, {"b": PolicySpec(*arguments), "a": PolicySpec()}),
     ):
         config = AlgorithmConfig().multi_agent(policies=policies)
         assert list(config.policies.items()) == list(wanted.items())

@@ -1,4 +1,4 @@
-"""Ranks that average gradients, each in a process of its own."""
+"""Ranks that average gradients, each in its own process."""
 
 import os
 import socket
@@ -19,11 +19,11 @@ from swath.rollout_workers.worker.learning import join_ranks, leave_ranks, requi
 from toys import DEADLINE_S
 
 PORTS = range(20_000, 32_000)
-"""Below those that Linux gives to whoever opens a connection: nobody takes one by accident until it is used."""
+"""Below the ports that Linux assigns to new connections, so that no other process takes one by accident."""
 
 
 def free_url():
-    """One that nobody listens at."""
+    """Return a url at which no process listens."""
     while True:
         with socket.socket() as probe, suppress(OSError):
             probe.bind(("127.0.0.1", port := SystemRandom().choice(PORTS)))
@@ -31,17 +31,17 @@ def free_url():
 
 
 @pytest.fixture(scope="module")
-def done(tmp_path_factory):
-    """What two processes wrote into a folder, and said; the second comes to its end only when the first has ended."""
+def finished(tmp_path_factory):
+    """Return the folder and the outputs of two processes; the second ends only after the first."""
     folder, urls = tmp_path_factory.mktemp("ranks"), [free_url() for _ in range(3)]
     code = f"import test_rw_distributed as these; these.act({{}}, {urls}, {str(folder)!r})"
     env = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": os.pathsep.join(sys.path)}
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "stderr": subprocess.STDOUT}
     commands = [[sys.executable, "-c", code.format(rank)] for rank in range(2)]
     started = [subprocess.Popen(command, env=env, text=True, **pipes) for command in commands]
-    told = [process.communicate(timeout=DEADLINE_S)[0] for process in started]
-    assert [process.returncode for process in started] == [0, 0], told
-    return folder, told
+    outputs = [process.communicate(timeout=DEADLINE_S)[0] for process in started]
+    assert [process.returncode for process in started] == [0, 0], outputs
+    return folder, outputs
 
 
 def act(rank, urls, folder):
@@ -62,12 +62,12 @@ def average(rank, url, folder):
     leave_ranks(policies)
 
 
-def test_gradients_are_the_mean_and_bounded_after_that_and_other_policies_refused_by_all(done):
-    folder, told = done
-    expected = r"different policies in the batch, none of them goes on: rank 0: ['p']; rank 1: ['p', 'q']"
-    assert [expected in text for text in told] == [True, True]
+def test_gradients_are_the_mean_and_bounded_after_that_and_other_policies_refused_by_all(finished):
+    folder, outputs = finished
+    expected = r"different policies in the batch, all of them stop: rank 0: ['p']; rank 1: ['p', 'q']"
+    assert [expected in text for text in outputs] == [True, True]
     alone = [ppo().compute_gradients(batch_for(ppo(), seed=rank))[0] for rank in range(2)]
-    mean = [(one + other).numpy() / 2 for one, other in zip(*alone, strict=True)]
+    mean = [(first + second).numpy() / 2 for first, second in zip(*alone, strict=True)]
     norm = np.sqrt(sum((gradient**2).sum() for gradient in mean))
     assert norm > 0.05
     for rank in range(2):
@@ -80,8 +80,8 @@ def work(rank, url, folder):
     """Two workers whose envs are seeded differently: 4 updates, then 2 of 3 minibatches twice over."""
     config = AlgorithmConfig().env_runners(rollout_fragment_length=20, num_envs_per_env_runner=2)
     config.training(lr=0.01).debugging(seed=3)
-    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": config}
-    with RolloutWorker(worker_index=rank + 1, **made) as worker:
+    arguments = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": config}
+    with RolloutWorker(worker_index=rank + 1, **arguments) as worker:
         worker.setup_torch_data_parallel(url, rank, 2, "gloo", timeout_s=DEADLINE_S)
         assert worker.get_policy().distributed_world_size == 2
         weights, batches = [worker.get_weights()["default_policy"]], [worker.sample() for _ in range(4)]
@@ -93,14 +93,14 @@ def work(rank, url, folder):
         assert worker.get_policy().num_grad_updates == 4 + 2 * 2 * 3
         weights.append(worker.get_weights()["default_policy"])
     np.savez(f"{folder}/seen{rank}.npz", *[batch["obs"] for batch in batches])
-    for number, one in enumerate(weights):
-        np.savez(f"{folder}/weights{number}_{rank}.npz", **one)
+    for number, first in enumerate(weights):
+        np.savez(f"{folder}/weights{number}_{rank}.npz", **first)
 
 
-def test_two_workers_that_learn_from_different_envs_have_the_same_weights_to_the_bit(done):
-    folder, _ = done
-    seen = [np.load(folder / f"seen{rank}.npz") for rank in range(2)]
-    assert not any(np.array_equal(seen[0][name], seen[1][name]) for name in seen[0].files)
+def test_two_workers_that_learn_from_different_envs_have_the_same_weights_to_the_bit(finished):
+    folder, _ = finished
+    observations = [np.load(folder / f"seen{rank}.npz") for rank in range(2)]
+    assert not any(np.array_equal(observations[0][name], observations[1][name]) for name in observations[0].files)
     weights = [[np.load(folder / f"weights{number}_{rank}.npz") for rank in range(2)] for number in range(3)]
     for first, second in weights:
         assert all(first[name].tobytes() == second[name].tobytes() for name in first.files)
@@ -121,13 +121,13 @@ def be_late(rank, url, folder):
     leave_ranks(policies)
 
 
-def test_a_rank_that_waits_in_vain_says_for_whom_and_what_to_do(done):
-    text = (done[0] / "late.txt").read_text()
+def test_a_rank_that_waits_in_vain_names_the_missing_ranks_and_the_way_out(finished):
+    text = (finished[0] / "late.txt").read_text()
     assert "Ranks 1 failed to pass" in text
     assert "teardown_torch_data_parallel() on all, then setup_torch_data_parallel() again" in text
 
 
-def test_a_place_and_policies_that_cannot_be_are_refused_before_joining():
+def test_invalid_places_and_policies_are_refused_before_joining():
     place = {"url": "tcp://127.0.0.1:1", "world_rank": 0, "world_size": 2, "backend": "gloo", "timeout_s": 60}
     policies = {"p": ppo()}
     for wrong in ({"backend": "mpi"}, {"world_rank": 2}, {"timeout_s": 0}):

@@ -1,4 +1,4 @@
-"""Whatever raises while a worker samples: who is told of it, which rows there are, and that the next call works."""
+"""Exceptions while a worker samples: where they are reported, which rows are kept, and that the next call works."""
 
 import random
 from collections.abc import Callable
@@ -67,14 +67,14 @@ def vector_env(mode, **settings):
 
 
 def policy(method, kind=Foreseen, at=2):
-    """One whose method raises."""
+    """Return a function that makes a worker whose policy's method raises."""
 
     def make():
-        check, given = raising(at), getattr(kind, method)
+        check, original = raising(at), getattr(kind, method)
 
         def instead(self, *args, **kwargs):
             check()
-            return given(self, *args, **kwargs)
+            return original(self, *args, **kwargs)
 
         return counting_worker(COUNTING, policy=type("Other", (kind,), {method: instead}))
 
@@ -82,7 +82,7 @@ def policy(method, kind=Foreseen, at=2):
 
 
 def callback(event, at=2):
-    """One that raises."""
+    """Return a function that makes a worker whose callback raises."""
     return lambda: counting_worker(COUNTING, callback_functions={event: raising(at)})
 
 
@@ -115,10 +115,10 @@ def sampled(worker, error):
     while len(batches) < CALLS:
         try:
             batches.append(worker.sample())
-        except (Once, EnvBroke) as one:
-            raised.append(one)
+        except (Once, EnvBroke) as failure:
+            raised.append(failure)
         assert len(raised) <= 1, "the next call works"
-    assert [type(one) for one in raised] == ([] if error is None else [error])
+    assert [type(failure) for failure in raised] == ([] if error is None else [error])
     return batches, raised
 
 
@@ -127,21 +127,21 @@ def by_env(batches):
     marks = np.concatenate([batch["obs"].astype(int).reshape(B, F, 3)[:, :, 1:] for batch in batches], axis=1)
     truncated = np.concatenate([batch["truncateds"].reshape(B, F) for batch in batches], axis=1)
     return [
-        ([tuple(mark) for mark in own.tolist()], np.flatnonzero(t).tolist())
-        for own, t in zip(marks, truncated, strict=True)
+        ([tuple(mark) for mark in env_marks.tolist()], np.flatnonzero(t).tolist())
+        for env_marks, t in zip(marks, truncated, strict=True)
     ]
 
 
-@pytest.mark.parametrize("what", ROWS)
-def test_the_others_go_on_and_the_next_call_works(what):
-    row = ROWS[what]
+@pytest.mark.parametrize("name", ROWS)
+def test_the_others_go_on_and_the_next_call_works(name):
+    row = ROWS[name]
     with row.make() as worker:
         batches, raised = sampled(worker, row.error)
-        counters, told = worker.counters, worker.get_metrics()
-    assert all(any("worker 0" in note for note in one.__notes__) for one in raised)
+        counters, metrics = worker.counters, worker.get_metrics()
+    assert all(any("worker 0" in note for note in error.__notes__) for error in raised)
     assert [batch.count for batch in batches] == [B * F] * CALLS
     assert counters["env_steps_discarded"] == row.discarded
-    assert counters["episodes_faulty"] == sum(metrics.episode_faulty for metrics in told) == row.faulty
+    assert counters["episodes_faulty"] == sum(metrics.episode_faulty for metrics in metrics) == row.faulty
     for env, (marks, truncated) in enumerate(by_env(batches)):
         if env in row.ended:
             assert (marks[:2], truncated) == ([(0, 0), (0, 1)], [1]), "its good rows"
@@ -189,14 +189,14 @@ def test_the_only_env_may_raise_where_observations_are_preprocessed(settings):
         assert [len(worker.sample()["obs"]) for _ in range(2)] == [4, 4]
 
 
-def test_a_good_step_between_two_failures_starts_the_count_anew():
+def test_a_good_step_between_two_failures_resets_the_count():
     faults = {env: [Fault("raise", step=2)] for env in (1, B, B + 1)}
     with counting_worker(faults=faults, max_num_sub_environment_restarts=1, **RESTART) as worker:
         assert [len(worker.sample()) for _ in range(4)] == [B * F] * 4
     assert len(worker.env_creator.made) == B + 3
 
 
-def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
+def test_waiting_before_a_rebuild_doubles_up_to_five_seconds():
     waited = []
     faults = {0: [Fault("raise")], **{env: [Fault("raise_at_reset")] for env in range(1, 8)}}
     delays = {"max_num_sub_environment_restarts": 8, "delay_between_sub_environment_restarts_s": 0.1}
@@ -207,7 +207,7 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
 
 
 @pytest.mark.parametrize(
-    ("answer", "said"),
+    ("answer", "message"),
     [
         (lambda a, s, e: (a[:2], s, e), r"actions of shape \(2,\); wanted"),
         (lambda a, s, e: (a, s, {}), "before they were"),
@@ -215,14 +215,14 @@ def test_waiting_before_an_env_is_made_anew_doubles_up_to_five_seconds():
         (lambda a, s, e: (a, [a], e), "answered 1 states"),
     ],
 )
-def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer, said):
+def test_an_answer_of_another_form_is_refused_before_anything_is_stepped(answer, message):
     class Wrong(Foreseen):
         def compute_actions(self, *args, **kwargs):
-            given = super().compute_actions(*args, **kwargs)
-            return answer(*given) if len(self.asked) == 2 else given
+            result = super().compute_actions(*args, **kwargs)
+            return answer(*result) if len(self.asked) == 2 else result
 
     with counting_worker(policy=Wrong) as worker:
-        with pytest.raises(ValueError, match=said):
+        with pytest.raises(ValueError, match=message):
             worker.sample()
         assert [env.mark.step for env in worker.env_creator.made] == [1] * B
         assert worker.sample()["obs"].tolist() == [[env, 0, t] for env in range(B) for t in range(F)]
@@ -246,10 +246,10 @@ class Breaking(VectorizedMockEnv):
         super().__init__(3, B)
         self.left, self.closed, self.restarted = {"step": at_step, "reset": at_reset}, False, []
 
-    def count(self, what):
-        self.left[what] -= 1
-        if self.left[what] == 0:
-            raise LookupError(f"the vector env broke in a {what}")
+    def count(self, method):
+        self.left[method] -= 1
+        if self.left[method] == 0:
+            raise LookupError(f"the vector env broke in a {method}")
 
     def vector_step(self, actions):
         self.count("step")
@@ -267,17 +267,17 @@ class Breaking(VectorizedMockEnv):
         self.closed = True
 
 
-def test_with_restart_it_is_built_anew_and_one_that_cannot_be_reset_is_restarted_alone():
-    made = [Breaking(*plan) for plan in ((2, 0), (0, 2))]
-    left = iter(made)
-    with made_of(lambda: next(left), RandomPolicy, **SETTINGS, **RESTART) as worker:
+def test_with_restart_a_vector_env_is_rebuilt_and_a_sub_env_that_cannot_be_reset_is_restarted_alone():
+    built = [Breaking(*plan) for plan in ((2, 0), (0, 2))]
+    remaining = iter(built)
+    with made_of(lambda: next(remaining), RandomPolicy, **SETTINGS, **RESTART) as worker:
         assert [len(worker.sample()) for _ in range(3)] == [B * F] * 3
-        assert worker.env is made[1]
-    assert [(env.closed, env.restarted) for env in made] == [(True, []), (True, [1])]
+        assert worker.env is built[1]
+    assert [(env.closed, env.restarted) for env in built] == [(True, []), (True, [1])]
 
 
-def test_the_base_class_names_what_is_left_out_and_closes_each_sub_env_once():
-    spaces, one = (gym.spaces.Discrete(1), gym.spaces.Discrete(2)), Mock()
+def test_the_base_class_names_missing_methods_and_closes_each_sub_env_once():
+    spaces, sub_env = (gym.spaces.Discrete(1), gym.spaces.Discrete(2)), Mock()
     env = VectorEnv(*spaces, 3)
     assert ((env.observation_space, env.action_space), env.num_envs, env.get_sub_environments()) == (spaces, 3, [])
     calls = [("vector_reset", ()), ("reset_at", (0,)), ("vector_step", ([0],)), ("restart_at", (0,))]
@@ -287,9 +287,9 @@ def test_the_base_class_names_what_is_left_out_and_closes_each_sub_env_once():
     for number in (0, 1.5, None):
         with pytest.raises(ValueError, match="num_envs"):
             VectorEnv(*spaces, number)
-    env.get_sub_environments = lambda: [one, one]
+    env.get_sub_environments = lambda: [sub_env, sub_env]
     env.close()
-    one.close.assert_called_once_with()
+    sub_env.close.assert_called_once_with()
 
 
 LOOKING = {"on_episode_step": lambda **_: None, "on_postprocess_trajectory": lambda **_: None}
@@ -297,7 +297,7 @@ LOOKING = {"on_episode_step": lambda **_: None, "on_postprocess_trajectory": lam
 
 
 def planned(draw):
-    """Faults by sub-env, those made anew too, and settings."""
+    """Draw faults by sub-env, rebuilt ones included, and settings."""
 
     def fault():
         kind = draw.choice(("raise", "shape", "raise_at_reset"))
@@ -315,7 +315,7 @@ def planned(draw):
 
 
 @pytest.mark.parametrize("trial", range(20))
-def test_whatever_fails_sizes_are_exact_no_row_is_lost_or_given_twice_and_all_is_counted(trial):
+def test_after_any_failure_sizes_are_exact_no_row_is_lost_or_duplicated_and_all_are_counted(trial):
     faults, settings = planned(random.Random(trial))
     size = settings["num_envs_per_env_runner"] * settings["rollout_fragment_length"]
     with counting_worker(Counting(script=RandomScript(1, 6)), faults, **settings) as worker:
@@ -326,23 +326,23 @@ def test_whatever_fails_sizes_are_exact_no_row_is_lost_or_given_twice_and_all_is
             except (EnvBroke, ValueError):
                 raised += 1
         assert not (raised and settings["restart_failed_sub_environments"])
-        counters, told, asked = worker.counters, worker.get_metrics(), sum(worker.get_policy().asked)
+        counters, metrics_list, n_actions = worker.counters, worker.get_metrics(), sum(worker.get_policy().asked)
         waiting = waiting_steps(worker)
-    whole = settings["batch_mode"] == "complete_episodes"
-    assert all(len(batch) >= size if whole else len(batch) == size for batch in batches)
+    is_whole = settings["batch_mode"] == "complete_episodes"
+    assert all(len(batch) >= size if is_whole else len(batch) == size for batch in batches)
     rows = {}
     for batch in batches:
         assert batch["new_obs"].tolist() == [[env, episode, step + 1] for env, episode, step in batch["obs"].tolist()]
         for mark, trajectory, done in zip(batch["obs"].tolist(), batch["eps_id"], batch["dones"], strict=True):
             rows.setdefault(mark[0], []).append((*mark[1:], trajectory, done))
-    for own in rows.values():
-        for (episode, step, trajectory, done), (next_episode, next_step, next_trajectory, _) in pairwise(own):
+    for rows_of_env in rows.values():
+        for (episode, step, trajectory, done), (next_episode, next_step, next_trajectory, _) in pairwise(rows_of_env):
             if episode == next_episode:
                 assert (next_step, next_trajectory, done) == (step + 1, trajectory, False)
             else:
                 assert (next_episode > episode, next_step, next_trajectory == trajectory) == (True, 0, False)
-    faulty = [metrics.error for metrics in told if metrics.episode_faulty]
-    assert (len(faulty), len(told) - len(faulty)) == (counters["episodes_faulty"], counters["episodes"])
+    faulty = [metrics.error for metrics in metrics_list if metrics.episode_faulty]
+    assert (len(faulty), len(metrics_list) - len(faulty)) == (counters["episodes_faulty"], counters["episodes"])
     assert counters["env_steps_sampled"] == sum(map(len, batches))
     failed_steps = sum("reset" not in error for error in faulty)
-    assert asked == counters["env_steps_sampled"] + counters["env_steps_discarded"] + waiting + failed_steps
+    assert n_actions == counters["env_steps_sampled"] + counters["env_steps_discarded"] + waiting + failed_steps

@@ -1,4 +1,4 @@
-"""Filters and the statistics in them; those of several workers count each observation once.
+"""Filters and their statistics, which count each observation of several workers once.
 
 And preprocessors of observations on their way to policies, and of actions on their way to envs.
 """
@@ -45,8 +45,8 @@ OPTIONS = [
 
 @pytest.mark.parametrize(("options", "expected"), OPTIONS, ids=str)
 def test_each_option_does_its_part(options, expected):
-    seen = MeanStdFilter((1,), **options)(np.array([[2.0], [4.0], [6.0]]))
-    np.testing.assert_allclose(seen[:, 0], expected, rtol=1e-5, atol=1e-12)
+    filtered = MeanStdFilter((1,), **options)(np.array([[2.0], [4.0], [6.0]]))
+    np.testing.assert_allclose(filtered[:, 0], expected, rtol=1e-5, atol=1e-12)
 
 
 @pytest.mark.parametrize("batch", [True, False])
@@ -54,28 +54,28 @@ def test_nested_observations_are_filtered_leaf_by_leaf_and_unshaped_leaves_pass_
     lead = (4,) if batch else ()
     box, number, through = drawn(1, (*lead, 2))[0], drawn(1, lead, seed=1)[0], object()
     filt = MeanStdFilter({"a": (2,), "b": (np.array([], dtype=int), None)}, clip=None)
-    seen = filt({"a": box, "b": (number, through)})
-    np.testing.assert_array_equal(seen["a"], MeanStdFilter((2,), clip=None)(box))
-    np.testing.assert_array_equal(seen["b"][0], MeanStdFilter((), clip=None)(number))
-    assert seen["b"][1] is through
+    filtered = filt({"a": box, "b": (number, through)})
+    np.testing.assert_array_equal(filtered["a"], MeanStdFilter((2,), clip=None)(box))
+    np.testing.assert_array_equal(filtered["b"][0], MeanStdFilter((), clip=None)(number))
+    assert filtered["b"][1] is through
     other = filt.copy()
     other.apply_changes(filt)
     assert other.rs["a"].n == (8 if batch else 2)
 
 
 @pytest.mark.parametrize("kind", [MeanStdFilter, ConcurrentMeanStdFilter])
-@pytest.mark.parametrize("way", ["copy", "as_serializable", "pickle"])
-def test_a_copy_has_the_same_state_and_shares_nothing(kind, way):
+@pytest.mark.parametrize("method", ["copy", "as_serializable", "pickle"])
+def test_a_copy_has_the_same_state_and_shares_nothing(kind, method):
     filt = kind((2,), demean=False, destd=True, clip=3.0)
     filt(drawn(5, (2,)))
     filt.reset_buffer()
     filt(drawn(2, (2,), seed=1))
-    made = pickle.loads(pickle.dumps(filt)) if way == "pickle" else getattr(filt, way)()
-    assert (type(made), made.demean, made.destd, made.clip) == (kind, False, True, 3.0)
-    assert (made.rs.n, made.buffer.n) == (7, 2)
-    np.testing.assert_array_equal(made.rs.mean, filt.rs.mean)
-    made(drawn(9, (2,)))
-    made.rs.mean_array[...] = 0
+    clone = pickle.loads(pickle.dumps(filt)) if method == "pickle" else getattr(filt, method)()
+    assert (type(clone), clone.demean, clone.destd, clone.clip) == (kind, False, True, 3.0)
+    assert (clone.rs.n, clone.buffer.n) == (7, 2)
+    np.testing.assert_array_equal(clone.rs.mean, filt.rs.mean)
+    clone(drawn(9, (2,)))
+    clone.rs.mean_array[...] = 0
     assert (filt.rs.n, filt.buffer.n) == (7, 2)
     assert filt.rs.mean.all()
 
@@ -99,8 +99,8 @@ def test_the_dtype_is_kept_the_input_not_written_and_another_shape_refused(dtype
     values = np.array([[1, 2], [3, 9]], dtype=dtype)
     values.setflags(write=False)
     for x in (values, values[0]):
-        seen = MeanStdFilter((2,))(x)
-        assert (seen.dtype, seen.shape) == (x.dtype, x.shape)
+        filtered = MeanStdFilter((2,))(x)
+        assert (filtered.dtype, filtered.shape) == (x.dtype, x.shape)
     for x in (np.zeros(3), np.zeros((2, 2, 2)), np.zeros(())):
         with pytest.raises(ValueError, match=r"observation of shape .*; wanted \(2,\), or a batch"):
             MeanStdFilter((2,))(x)
@@ -148,18 +148,18 @@ def test_batches_of_any_size_equal_single_pushes_and_the_values_at_once(shape, s
         np.testing.assert_allclose(stat.mean, values.mean(0) if len(values) else 0, rtol=1e-6, atol=1e-9)
 
 
-def test_the_delta_is_what_was_pushed_since_its_reset_and_copies_know_it_and_share_nothing():
+def test_the_delta_has_the_values_since_its_reset_and_copies_share_nothing():
     stat, old, new = RunningStat((2,)), drawn(4, (2,)), drawn(6, (2,), seed=1, centre=7.0)
     stat.push_batch(old)
     stat.reset_delta()
     stat.push_batch(new[:1])
     stat.push_batch(new[1:])
-    for made in (stat.copy(), RunningStat.from_state(stat.to_state()), stat):
-        assert (made.n, made.num_pushes_delta) == (10, 6)
-        np.testing.assert_allclose(made.mean_delta_array, new.mean(0))
-        np.testing.assert_allclose(made.sum_sq_diff_delta_array, ((new - new.mean(0)) ** 2).sum(0))
-        made.push_batch(old)
-        made.mean_array[...] = 0
+    for clone in (stat.copy(), RunningStat.from_state(stat.to_state()), stat):
+        assert (clone.n, clone.num_pushes_delta) == (10, 6)
+        np.testing.assert_allclose(clone.mean_delta_array, new.mean(0))
+        np.testing.assert_allclose(clone.sum_sq_diff_delta_array, ((new - new.mean(0)) ** 2).sum(0))
+        clone.push_batch(old)
+        clone.mean_array[...] = 0
 
 
 def test_statistics_can_be_set_and_a_value_of_another_shape_is_refused_and_not_counted():
@@ -198,9 +198,9 @@ def see_later(worker, values):
     get_filters = worker.get_filters
 
     def instead(flush_after=False):
-        told, worker.get_filters = get_filters(flush_after), get_filters
+        filters, worker.get_filters = get_filters(flush_after), get_filters
         see(worker, values)
-        return told
+        return filters
 
     worker.get_filters = instead
 
@@ -214,27 +214,27 @@ def test_after_each_round_all_equal_one_filter_that_saw_everything_once(rounds):
     everything = []
     with toy_set(**FILTER) as workers:
         for number, sizes in enumerate(rounds):
-            seen = [drawn(n, (3,), seed=3 * number + i, centre=number) for i, n in enumerate(sizes)]
-            everything += seen
-            workers.foreach_worker(see, kwargs=[{"values": values} for values in seen])
+            batches = [drawn(n, (3,), seed=3 * number + i, centre=number) for i, n in enumerate(sizes)]
+            everything += batches
+            workers.foreach_worker(see, kwargs=[{"values": values} for values in batches])
             FilterManager.synchronize(workers.local_worker().filters, workers, True, 7.0, True)
             for worker, filt in workers.foreach_worker(filter_of, with_ids=True):
                 assert_equal_statistics(filt, one_that_saw(*everything))
                 assert worker == 0 or filt.buffer.n == 0
 
 
-def test_what_is_seen_between_asking_and_telling_counts_for_its_worker_at_once_and_for_all_next_time():
+def test_observations_during_a_synchronisation_count_for_all_the_next_time():
     early, later = drawn(5, (3,), seed=1), drawn(4, (3,), seed=2)
     with toy_set(**FILTER) as workers:
         for func, values in ((see, early), (see_later, later)):
             workers.foreach_worker(func, kwargs={"values": values}, worker_ids=[1], local_worker=False)
         for others in ([early], [early, later]):
             workers.sync_filters()
-            local, one, two = workers.foreach_worker(filter_of)
-            assert_equal_statistics(one, one_that_saw(early, later))
-            for filt in (local, two):
+            local, first, second = workers.foreach_worker(filter_of)
+            assert_equal_statistics(first, one_that_saw(early, later))
+            for filt in (local, second):
                 assert_equal_statistics(filt, one_that_saw(*others))
-            assert one.buffer.n == (4 if others == [early] else 0)
+            assert first.buffer.n == (4 if others == [early] else 0)
 
 
 @pytest.mark.parametrize("flush", [True, False])
@@ -248,11 +248,11 @@ def test_filters_are_copied_before_their_buffers_are_emptied_and_statistics_stay
 
 
 def test_new_statistics_are_taken_the_own_buffer_is_merged_and_stays_and_the_new_ones_buffer_is_not_used():
-    own, others = drawn(3, (1,), seed=1), drawn(5, (1,), seed=2)
+    first_values, others = drawn(3, (1,), seed=1), drawn(5, (1,), seed=2)
     with mock(config=FILTER) as worker:
-        see(worker, own)
+        see(worker, first_values)
         worker.sync_filters({DEFAULT: (new := one_that_saw(others))})
-        assert_equal_statistics(filter_of(worker), one_that_saw(others, own))
+        assert_equal_statistics(filter_of(worker), one_that_saw(others, first_values))
         assert (filter_of(worker).buffer.n, new.buffer.n, new.rs.n) == (3, 5, 5)
 
 
@@ -267,7 +267,7 @@ VECTORS = {
     "discrete from -2": (spaces.Discrete(3, start=-2), 3),
     "multi-discrete": (spaces.MultiDiscrete([2, 3, 1]), 6),
     "multi-discrete from": (spaces.MultiDiscrete([2, 3], start=[5, -1]), 5),
-    "image beside": (spaces.Dict({"image": IMAGE, "n": spaces.Discrete(2)}), 50),
+    "image and number": (spaces.Dict({"image": IMAGE, "n": spaces.Discrete(2)}), 50),
     "deep": (DEEP, 10),
     "float64 inside": (spaces.Tuple((spaces.Box(-1, 1, (), np.float64),)), 1),
 }
@@ -281,48 +281,50 @@ def samples(space, n=6):
 @pytest.mark.parametrize("name", VECTORS)
 def test_observations_become_the_vectors_that_gymnasium_makes_of_them(name):
     space, size = VECTORS[name]
-    made, rows = get_preprocessor(space)(space), samples(space)
+    preprocessor, rows = get_preprocessor(space)(space), samples(space)
     expected = np.stack([utils.flatten(space, row) for row in rows]).astype(np.float32)
-    np.testing.assert_array_equal(made.transform_batch(packer(made.leaves)(rows)), expected, strict=True)
-    np.testing.assert_array_equal(made.transform(rows[0]), expected[0], strict=True)
-    processed = made.observation_space
-    assert (made.shape, processed.dtype, processed.original_space) == ((size,), np.float32, space)
+    batch = preprocessor.transform_batch(packer(preprocessor.leaves)(rows))
+    np.testing.assert_array_equal(batch, expected, strict=True)
+    np.testing.assert_array_equal(preprocessor.transform(rows[0]), expected[0], strict=True)
+    processed = preprocessor.observation_space
+    assert (preprocessor.shape, processed.dtype, processed.original_space) == ((size,), np.float32, space)
     assert all(row in processed for row in expected)
     np.testing.assert_array_equal(processed.high, utils.flatten_space(space).high.astype(np.float32))
 
 
 def test_a_float64_in_a_vector_that_float32_rounds_warns_once_and_one_beyond_its_range_is_refused():
     space = spaces.Dict({"at": spaces.Box(0, np.inf, (1,), np.float64)})
-    made = get_preprocessor(space)(space)
+    preprocessor = get_preprocessor(space)(space)
     with pytest.warns(UserWarning, match=r"the env returned 17000000000\.0 for .*'at'.* becomes float32") as caught:
-        made.transform_batch([np.array([[1.7e10]])])
-    made.transform_batch([np.array([[1.7e10]])])
+        preprocessor.transform_batch([np.array([[1.7e10]])])
+    preprocessor.transform_batch([np.array([[1.7e10]])])
     assert len(caught) == 1
     with pytest.raises(ValueError, match=r"the env returned 1e\+39 for .* which float32 cannot hold"):
-        made.transform({"at": np.array([1e39])})
+        preprocessor.transform({"at": np.array([1e39])})
 
 
 @pytest.mark.parametrize("space", [BOX, IMAGE, spaces.MultiBinary(3), spaces.Box(-1, 1, (), np.float64)], ids=str)
-def test_boxes_and_bits_stay_as_they_are(space):
-    made, rows = get_preprocessor(space)(space), samples(space)
+def test_boxes_and_bits_stay_unchanged(space):
+    preprocessor, rows = get_preprocessor(space)(space), samples(space)
     batch = np.stack(rows)
-    assert (type(made), made.observation_space is space, made.shape) == (NoPreprocessor, True, space.shape)
-    assert made.transform_batch([batch]) is batch
-    assert made.transform(rows[0]) is rows[0]
+    assert type(preprocessor) is NoPreprocessor
+    assert (preprocessor.observation_space is space, preprocessor.shape) == (True, space.shape)
+    assert preprocessor.transform_batch([batch]) is batch
+    assert preprocessor.transform(rows[0]) is rows[0]
 
 
 def test_without_preprocessing_nested_observations_stay_nested():
-    made = NoPreprocessor(DEEP)
+    preprocessor = NoPreprocessor(DEEP)
     (row,) = samples(DEEP, 1)
-    leaves = packer(made.leaves)([row, row])
-    batch = made.transform_batch(leaves)
+    leaves = packer(preprocessor.leaves)([row, row])
+    batch = preprocessor.transform_batch(leaves)
     assert list(batch) == ["a", "z"]
     for found, leaf in zip((batch["a"]["b"], *batch["z"]), leaves, strict=True):
         assert found is leaf
-    assert (made.observation_space, made.shape, made.transform(row)) == (DEEP, None, row)
+    assert (preprocessor.observation_space, preprocessor.shape, preprocessor.transform(row)) == (DEEP, None, row)
 
 
-def test_a_value_outside_its_space_and_a_space_that_cannot_be_served_are_refused():
+def test_values_outside_their_space_and_unsupported_spaces_are_refused():
     outside = [(spaces.Discrete(3), 3), (spaces.Discrete(3, start=2), 1), (spaces.MultiDiscrete([2, 3]), [2, 0])]
     for space, observation in outside:
         with pytest.raises(ValueError, match=r"the observation .* is not in (Multi)?Discrete"):

@@ -47,11 +47,11 @@ def test_it_holds_batches_and_makes_them_of_dicts():
         both()["x"]
 
 
-def test_it_is_copied_sent_to_a_device_and_made_a_tensordict_as_a_whole():
+def test_all_policies_are_copied_moved_to_a_device_and_converted_to_a_tensordict():
     batch = both()
-    for made in (batch.copy(), copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
-        assert plain(made) == plain(batch)
-        made["p"]["obs"][:] = 7
+    for clone in (batch.copy(), copy.deepcopy(batch), pickle.loads(pickle.dumps(batch))):
+        assert plain(clone) == plain(batch)
+        clone["p"]["obs"][:] = 7
         assert not batch["p"]["obs"].any()
     assert batch.copy(shallow=True)["p"]["obs"] is batch["p"]["obs"]
     assert batch.size_bytes() == batch["p"].size_bytes() + batch["q"].size_bytes()
@@ -68,10 +68,10 @@ def test_wrapping_gives_the_default_policys_batch_alone_and_all_others_as_severa
     assert MultiAgentBatch.wrap_as_needed({"default_policy": inner}, 1) is inner
     assert (inner.env_steps(), inner.agent_steps()) == (1, 2)
     for policies in ({}, {"p": {"a": [1]}}, {"p": {"a": [1]}, "default_policy": {"a": [1]}}):
-        made = MultiAgentBatch.wrap_as_needed(policies, 3)
-        assert (type(made), made.count, list(made.policy_batches)) == (MultiAgentBatch, 3, list(policies))
+        wrapped = MultiAgentBatch.wrap_as_needed(policies, 3)
+        assert (type(wrapped), wrapped.count, list(wrapped.policy_batches)) == (MultiAgentBatch, 3, list(policies))
         with pytest.raises(ValueError, match="are no single SampleBatch"):
-            convert_ma_batch_to_sample_batch(made)
+            convert_ma_batch_to_sample_batch(wrapped)
 
 
 @given(p=ROWS, q=ROWS, k=st.integers(1, 4))
@@ -82,12 +82,12 @@ def test_time_slices_are_as_sorting_the_rows_one_by_one(p, q, k):
     parts = batch.timeslices(k)
     assert len(parts) == -(-len(steps) // k)
     for part, i in zip(parts, range(0, len(steps), k), strict=True):
-        own = steps[i : i + k]
+        wanted_steps = steps[i : i + k]
         wanted = {}
         for *key, _, number, pid in sorted(rows):
-            if tuple(key) in own:
+            if tuple(key) in wanted_steps:
                 wanted.setdefault(pid, []).append(number)
-        assert part.count == len(own)
+        assert part.count == len(wanted_steps)
         assert {pid: plain(batch["number"]) for pid, batch in part.policy_batches.items()} == wanted
 
 
@@ -117,16 +117,16 @@ def test_columns_are_joined_leaf_by_leaf():
 @pytest.mark.parametrize("kind", ["arrays", "tensors"])
 def test_sequences_and_their_states_are_joined_padded_ones_too(kind):
     parts = [sequences(), sequences()[2:]]
-    whole = concat_samples([part.to_device("cpu") if kind == "tensors" else part for part in parts])
-    assert (plain(whole["seq_lens"]), plain(whole["state_in_0"])) == ([2, 3, 1, 3, 1], [0, 2, 5, 2, 5])
-    assert (whole.count, whole.max_seq_len, whole.zero_padded) == (10, 3, False)
-    whole = sequences().right_zero_pad(3).concat(sequences().right_zero_pad(3))
-    assert (len(whole["a"]), whole.count, whole.zero_padded, whole.max_seq_len) == (18, 12, True, 3)
+    joined = concat_samples([part.to_device("cpu") if kind == "tensors" else part for part in parts])
+    assert (plain(joined["seq_lens"]), plain(joined["state_in_0"])) == ([2, 3, 1, 3, 1], [0, 2, 5, 2, 5])
+    assert (joined.count, joined.max_seq_len, joined.zero_padded) == (10, 3, False)
+    joined = sequences().right_zero_pad(3).concat(sequences().right_zero_pad(3))
+    assert (len(joined["a"]), joined.count, joined.zero_padded, joined.max_seq_len) == (18, 12, True, 3)
 
 
-@pytest.mark.parametrize(("one", "three", "mean"), [(None, None, None), (1, 4, 3.25), (None, 4, 4), (0, 0, 0)])
-def test_updates_are_averaged_by_rows_over_those_that_say_them(one, three, mean):
-    parts = SampleBatch(a=[0], _num_grad_updates=one), SampleBatch(a=[0, 0, 0], _num_grad_updates=three)
+@pytest.mark.parametrize(("first", "second", "mean"), [(None, None, None), (1, 4, 3.25), (None, 4, 4), (0, 0, 0)])
+def test_numbers_of_updates_are_averaged_by_rows_where_they_are_known(first, second, mean):
+    parts = SampleBatch(a=[0], _num_grad_updates=first), SampleBatch(a=[0, 0, 0], _num_grad_updates=second)
     assert concat_samples(parts).num_grad_updates == mean
 
 
@@ -134,8 +134,8 @@ def test_updates_are_averaged_by_rows_over_those_that_say_them(one, three, mean)
 def test_empty_batches_are_passed_over(empty):
     assert plain(concat_samples([empty, SampleBatch(a=[1]), empty])) == {"a": [1]}
     for nothing in ([], [empty, empty]):
-        whole = concat_samples(nothing)
-        assert (type(whole), len(whole), dict(whole)) == (SampleBatch, 0, {})
+        joined = concat_samples(nothing)
+        assert (type(joined), len(joined), dict(joined)) == (SampleBatch, 0, {})
 
 
 REFUSED = {
@@ -161,9 +161,9 @@ def pair(n, m, env_steps):
     return MultiAgentBatch({"p": SampleBatch(a=np.arange(n)), "q": {"a": np.arange(m)}}, env_steps)
 
 
-def test_batches_of_several_policies_are_joined_by_policy_and_single_ones_made_such_and_back_with_their_env_steps():
-    whole = concat_samples([pair(2, 1, 2), pair(1, 0, 4), SampleBatch(a=[5, 6])])
-    assert plain(whole) == (2 + 4 + 2, {"p": {"a": [0, 1, 0]}, "q": {"a": [0]}, "default_policy": {"a": [5, 6]}})
+def test_batches_are_joined_by_policy_and_converted_between_one_and_several_policies():
+    joined = concat_samples([pair(2, 1, 2), pair(1, 0, 4), SampleBatch(a=[5, 6])])
+    assert plain(joined) == (2 + 4 + 2, {"p": {"a": [0, 1, 0]}, "q": {"a": [0]}, "default_policy": {"a": [5, 6]}})
     with pytest.raises(ValueError, match=r"dict is no SampleBatch or MultiAgentBatch"):
         concat_samples_into_ma_batch([SampleBatch(a=[1]), {"a": [1]}])
     shared = SampleBatch(a=[1, 2, 3, 4])
@@ -202,12 +202,12 @@ COLUMNS = {
 }
 
 
-def whole():
+def joined():
     return SampleBatch({name: array.copy() for name, (_, array, _) in COLUMNS.items()})
 
 
 def test_columns_and_entries_are_the_same_memory_both_ways_and_nothing_else_comes_back():
-    batch = whole()
+    batch = joined()
     td = batch.to_tensordict()
     back = SampleBatch.from_tensordict(td)
     assert (td.batch_size, plain(back)) == ((N,), plain(batch))
@@ -242,11 +242,11 @@ def test_sequences_travel_whole(padded):
 
 
 def test_dones_are_written_and_not_read_and_columns_may_be_chosen():
-    td = whole().to_tensordict(keys=["obs", "dones"])
+    td = joined().to_tensordict(keys=["obs", "dones"])
     assert set(td.keys(include_nested=True, leaves_only=True)) == {"observation", ("next", "done")}
     assert plain(td["next", "done"]) == [[False], [True], [True]]
     with pytest.raises(KeyError, match="no column 'x'; there are obs, new_obs"):
-        whole().to_tensordict(keys=["x"])
+        joined().to_tensordict(keys=["x"])
     done = TensorDict({"next": {"done": torch.tensor([[True], [True], [False]])}}, [3])
     assert plain(SampleBatch.from_tensordict(done)) == {"terminateds": [True, True, False]}
 
@@ -261,7 +261,7 @@ def test_objects_are_entries_by_row_and_read_only_arrays_are_copied():
     assert (back["infos"], list(back["agent_id"]), back["agent_id"].dtype) == (infos, list(names), object)
 
 
-def test_of_two_dimensions_rows_are_by_env_without_what_a_mask_leaves_out():
+def test_rows_of_two_dimensions_are_by_env_without_masked_frames():
     mask = torch.tensor([[True, True], [True, False]])
     td = TensorDict({"observation": torch.arange(4.0).reshape(2, 2), "collector": {"mask": mask}}, [2, 2])
     assert plain(SampleBatch.from_tensordict(td)) == {"obs": [0, 1, 2]}

@@ -17,7 +17,7 @@ class Bare(MultiAgentEnv):
             setattr(self, name, value)
 
 
-def test_agents_are_those_that_the_env_has_said_before():
+def test_agents_are_read_from_the_attributes_that_the_env_has_set():
     for attributes, agents, possible in (
         ({}, [], []),
         ({"agents": ["a", "b"]}, ["a", "b"], ["a", "b"]),
@@ -32,10 +32,10 @@ def test_agents_are_those_that_the_env_has_said_before():
 
 @pytest.mark.parametrize("kind", ["observation", "action"])
 def test_an_agents_space_is_its_own_or_that_of_all(kind):
-    whole = gym.spaces.Dict({"a": TWO, "b": THREE})
+    by_agent = gym.spaces.Dict({"a": TWO, "b": THREE})
     for attributes, wanted in (
         ({"{}_spaces": {"a": TWO, 1: THREE}, "{}_space": TWO}, (TWO, THREE)),
-        ({"{}_space": whole}, (TWO, whole)),
+        ({"{}_space": by_agent}, (TWO, by_agent)),
         ({"{}_space": THREE}, (THREE, THREE)),
         ({}, (None, None)),
     ):
@@ -43,7 +43,7 @@ def test_an_agents_space_is_its_own_or_that_of_all(kind):
         assert tuple(getattr(env, f"get_{kind}_space")(agent) for agent in ("a", 1)) == wanted
 
 
-def test_a_reset_of_the_base_class_seeds_and_observes_nobody():
+def test_a_reset_of_the_base_class_seeds_and_observes_no_agent():
     env, drawn = Bare(), []
     for _ in range(2):
         assert env.reset(seed=3) == ({}, {})
@@ -54,18 +54,18 @@ def test_a_reset_of_the_base_class_seeds_and_observes_nobody():
         env.step({})
 
 
-def test_copies_are_agents_from_0_on_with_what_is_left_of_the_config():
-    made = []
+def test_copies_are_agents_from_0_on_with_the_rest_of_the_config():
+    configs = []
 
     def creator(config):
-        made.append(config)
-        return MockEnv2(len(made))
+        configs.append(config)
+        return MockEnv2(len(configs))
 
     config = EnvContext({"num_agents": 3, "a": []}, worker_index=2)
     env = make_multi_agent(creator)(config)
     assert (env.agents, env.possible_agents, env.num_agents) == ([0, 1, 2], [0, 1, 2], 3)
-    assert [(dict(own), own.worker_index) for own in made] == [({"a": []}, 2)] * 3
-    assert len({id(own["a"]) for own in [config, *made]}) == 4
+    assert [(dict(creator_config), creator_config.worker_index) for creator_config in configs] == [({"a": []}, 2)] * 3
+    assert len({id(creator_config["a"]) for creator_config in [config, *configs]}) == 4
     assert config["num_agents"] == 3
     assert [env.get_observation_space(agent).n for agent in env.agents] == [2, 3, 4]
     assert make_multi_agent(creator)().num_agents == 1
@@ -92,14 +92,14 @@ class Truncating(MockEnv):
 
 @pytest.mark.parametrize(("terminates", "flags"), [((True, True), (True, False)), ((True, False), (False, True))])
 def test_copies_terminate_if_all_do_and_else_truncate(terminates, flags):
-    left = list(terminates)
-    env = make_multi_agent(lambda config: Truncating(1, left.pop(0)))({"num_agents": 2})
+    remaining = list(terminates)
+    env = make_multi_agent(lambda config: Truncating(1, remaining.pop(0)))({"num_agents": 2})
     env.reset()
     _, _, terminateds, truncateds, _ = env.step({0: 0, 1: 0})
     assert (terminateds["__all__"], truncateds["__all__"]) == flags
 
 
-def test_copies_have_seeds_of_their_own_and_none_without():
+def test_copies_have_different_seeds_and_none_without_a_seed():
     env = make_multi_agent(lambda config: MockEnv2(5))({"num_agents": 4})
     env.reset(seed=7)
     seeds = [copy.rng_seed for copy in env.envs]

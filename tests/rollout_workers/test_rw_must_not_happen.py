@@ -29,7 +29,7 @@ anywhere = pytest.mark.parametrize("workers", ["inline", "process", "ray"], indi
 
 
 class Fragile(ToyPolicy):
-    """Raises once when it is told to."""
+    """Raises once when `broken` is set."""
 
     broken = False
 
@@ -62,20 +62,20 @@ def workers(request, by_value):
     """Two workers in a place, and the local one; each test leaves them in working order."""
     if request.param == "ray":
         ray_cluster.up()
-    own = {"observation_filter": "MeanStdFilter", "callback_functions": {"on_sample_end": note_first}}
-    with toy_set(backend=request.param, options={"default_policy_class": Fragile}, **own) as made:
-        yield made
+    settings = {"observation_filter": "MeanStdFilter", "callback_functions": {"on_sample_end": note_first}}
+    with toy_set(backend=request.param, options={"default_policy_class": Fragile}, **settings) as worker_set:
+        yield worker_set
 
 
-def only(workers, func, worker, **options):
-    """What one remote worker answers."""
+def call_one(workers, func, worker, **options):
+    """Return the answer of one remote worker."""
     (answer,) = workers.foreach_worker(func, worker_ids=[worker], local_worker=False, **options)
     return answer
 
 
-def arm(workers, worker, what):
+def arm(workers, worker, action):
     """Let the next sample of a worker do this."""
-    only(workers, lambda one: one.env.acts.update({one.env.steps // STEPS + 1: what}), worker)
+    call_one(workers, lambda w: w.env.acts.update({w.env.steps // STEPS + 1: action}), worker)
 
 
 def pid(worker):
@@ -96,28 +96,28 @@ def require_acted_with(batch, version):
 def test_r1_r19_after_a_kill_a_batch_is_whole_and_the_next_life_knows_all(workers):
     workers.sample()
     workers.sync_filters()
-    seen = workers.local_worker().filters[DEFAULT].rs.n
+    n_seen = workers.local_worker().filters[DEFAULT].rs.n
     version = workers.sync_weights()
     arm(workers, 1, "kill")
     batch = workers.sample()
     assert batch.count == 2 * STEPS
     require_acted_with(batch, version)
-    only(workers, "sample", 1, healthy_only=False)
-    again, (versions, pushed) = only(workers, lambda worker: (worker.recreated_worker, worker.first), 1)
+    call_one(workers, "sample", 1, healthy_only=False)
+    again, (versions, pushed) = call_one(workers, lambda worker: (worker.recreated_worker, worker.first), 1)
     assert (again, versions) == (True, {version})
-    assert pushed >= seen + STEPS, "on top of the restored statistics"
+    assert pushed >= n_seen + STEPS, "on top of the restored statistics"
 
 
 @anywhere
-@pytest.mark.parametrize("what", ["a function", "an env", "a policy"])
-def test_r2_r10_what_raises_comes_as_its_own_type_and_replaces_nobody(workers, what):
-    if what == "an env":
+@pytest.mark.parametrize("source", ["a function", "an env", "a policy"])
+def test_r2_r10_an_exception_keeps_its_type_and_replaces_no_worker(workers, source):
+    if source == "an env":
         arm(workers, 2, "raise")
-    elif what == "a policy":
-        only(workers, lambda worker: setattr(worker.get_policy(), "broken", True), 2)
+    elif source == "a policy":
+        call_one(workers, lambda worker: setattr(worker.get_policy(), "broken", True), 2)
     before = workers.foreach_worker(pid), workers.num_remote_worker_restarts()
-    with pytest.raises(Broken, match=f"{what} raised"):
-        workers.foreach_worker(raise_in_2) if what == "a function" else workers.sample()
+    with pytest.raises(Broken, match=f"{source} raised"):
+        workers.foreach_worker(raise_in_2) if source == "a function" else workers.sample()
     assert (workers.foreach_worker(pid), workers.num_remote_worker_restarts()) == before
     assert workers.sample().count == 2 * STEPS
 
@@ -130,16 +130,16 @@ def test_r3_a_late_answer_is_kept_and_nothing_queues_behind_it(workers, gate):
         workers.foreach_worker("sample", worker_ids=[1], timeout_seconds=0.05)
     gate.await_arrival()
     assert raised.value.workers == (1,)
-    (_, here), (_, there) = raised.value.results
-    assert (here.count, there.exception) == (STEPS, raised.value)
+    (_, local_batch), (_, error) = raised.value.results
+    assert (local_batch.count, error.exception) == (STEPS, raised.value)
     with pytest.raises(WorkerLate, match="was not asked"):
-        only(workers, "ping", 1, timeout_seconds=0.01)
+        call_one(workers, "ping", 1, timeout_seconds=0.01)
     assert workers.foreach_worker_async("ping", worker_ids=[1]) == 0
-    assert only(workers, "ping", 2) == "pong"
+    assert call_one(workers, "ping", 2) == "pong"
     gate.open()
     (late,) = workers.fetch_ready_async_reqs(tags="late", timeout_seconds=None)
     assert (late.worker, late.result.count, late.error) == (1, STEPS, None)
-    assert only(workers, "ping", 1) == "pong"
+    assert call_one(workers, "ping", 1) == "pong"
     assert [event.kind for event in workers.events()] == ["late"]
 
 
@@ -159,7 +159,7 @@ def test_r5_a_worker_that_was_busy_has_the_last_weights_before_its_next_fragment
 
 
 @pytest.mark.parametrize("place", ["process", "ray"])
-def test_r4_the_end_does_not_wait_for_who_hangs(place, gate):
+def test_r4_stop_does_not_wait_for_a_hanging_worker(place, gate):
     if place == "ray":
         ray_cluster.up()
     workers = toy_set(Play({(1, 0, 1): gate}), 1, place)
@@ -171,7 +171,7 @@ def test_r4_the_end_does_not_wait_for_who_hangs(place, gate):
     assert not [process for process in pids if exists(process, DEADLINE_S)]
 
 
-def test_r12_whole_episodes_begin_from_states_of_their_own():
+def test_r12_whole_episodes_begin_from_different_states():
     with made_of(cartpole, RandomPolicy, batch_mode="complete_episodes", rollout_fragment_length=20) as worker:
         batches = [worker.sample() for _ in range(4)]
     starts = [tuple(row) for batch in batches for row in batch["obs"][batch["t"] == 0].tolist()]
@@ -183,15 +183,15 @@ def test_r13_short_episodes_are_not_too_many(mode):
     settings = {"num_envs_per_env_runner": 16, "rollout_fragment_length": 35, "batch_mode": mode}
     with counting_worker(Counting(script=Script((10, 100), ("terminated",))), **settings) as worker:
         batches = [worker.sample() for _ in range(40)]
-        told = [metrics.episode_length for metrics in worker.get_metrics()]
-    assert set(told) == {10, 100}
-    assert np.mean(told) == pytest.approx(55, abs=3)
+        lengths = [metrics.episode_length for metrics in worker.get_metrics()]
+    assert set(lengths) == {10, 100}
+    assert np.mean(lengths) == pytest.approx(55, abs=3)
     if mode == "complete_episodes":
         lengths = [len(part) for batch in batches for part in batch.split_by_episode()]
         assert np.mean(lengths) == pytest.approx(55, abs=3)
 
 
-def held():
+def traced_memory():
     gc.collect()  # also empties Python's stores of tuples to use again, which grow with the first calls
     return tracemalloc.get_traced_memory()[0]
 
@@ -208,7 +208,7 @@ def test_r14_memory_stays_flat_while_an_episode_goes_on(settings, request):
         for _ in range(4):
             for _ in range(6):
                 worker.sample()
-            after.append(held())
+            after.append(traced_memory())
     # The least of three: the first calls fill stores, and other threads hold memory, too.
     grown = min(later - earlier for earlier, later in pairwise(after))
     assert grown < 6 * 3 * 64 * 8, "less than one number per step"

@@ -16,9 +16,9 @@ def _rays_iterators_are_not_in_use(monkeypatch):
 
 
 def worker(items=(1, 2, 3, 4, 5), *transforms, repeat=False):
-    made = ParallelIteratorWorker(items, repeat)
-    made.par_iter_init(transforms)
-    return made
+    built = ParallelIteratorWorker(items, repeat)
+    built.par_iter_init(transforms)
+    return built
 
 
 def rest(worker):
@@ -30,12 +30,12 @@ def rest(worker):
         return items
 
 
-def test_a_new_pass_begins_anew_where_the_source_has_a_beginning():
-    listed, made, running = worker([1, 2]), worker(lambda: (n for n in (1, 2))), worker(iter([1, 2]))
-    for source in (listed, made, running):
+def test_a_new_pass_starts_at_the_beginning_if_the_source_can():
+    listed, generated, running = worker([1, 2]), worker(lambda: (n for n in (1, 2))), worker(iter([1, 2]))
+    for source in (listed, generated, running):
         assert source.par_iter_next() == 1
         source.par_iter_init([])
-    assert (rest(listed), rest(made), rest(running)) == ([1, 2], [1, 2], [2])
+    assert (rest(listed), rest(generated), rest(running)) == ([1, 2], [1, 2], [2])
 
 
 TRANSFORMS = [
@@ -55,11 +55,11 @@ def test_transforms_are_applied_in_order(transforms, expected):
 
 @pytest.mark.parametrize("transform", [lambda it, check: it.for_each(check), lambda it, check: map(check, it), None])
 def test_a_transform_or_source_that_raises_loses_its_item_and_no_other(transform):
-    left, numbers = [2], itertools.count(1)
+    remaining, numbers = [2], itertools.count(1)
 
     def check(item):
-        if item in left:
-            raise LookupError(left.pop())
+        if item in remaining:
+            raise LookupError(remaining.pop())
         return item
 
     if transform is None:
@@ -73,7 +73,7 @@ def test_a_transform_or_source_that_raises_loses_its_item_and_no_other(transform
     assert rest(source) == [], "the end is the end again and again"
 
 
-def test_items_come_without_end_if_so_asked_in_batches_or_dealt_in_turn():
+def test_items_repeat_come_in_batches_or_are_dealt_in_turn():
     source = worker(lambda: iter("ab"), repeat=True)
     assert [source.par_iter_next() for _ in range(5)] == list("ababa")
     assert (rest(worker([], repeat=True)), rest(worker(iter([1]), repeat=True))) == ([], [1])

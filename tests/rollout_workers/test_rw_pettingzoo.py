@@ -1,4 +1,4 @@
-"""PettingZoo's envs as multi-agent envs: whose turn it is, who is paid what, and when it is over."""
+"""PettingZoo's envs as multi-agent envs: the next agent, rewards, and the end of episodes."""
 
 import gymnasium as gym
 import numpy as np

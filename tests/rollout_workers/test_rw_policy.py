@@ -122,10 +122,10 @@ DESCRIBED = [
 @pytest.mark.parametrize("space", [None, *DESCRIBED])
 def test_view_requirements_survive_json(space):
     view = ViewRequirement("obs", space, [-1], used_for_training=False)
-    told = view.to_dict()
-    assert ViewRequirement.from_dict(json.loads(json.dumps(told))) == view
-    assert ViewRequirement.from_dict(told) == view
-    assert told == view.to_dict()
+    description = view.to_dict()
+    assert ViewRequirement.from_dict(json.loads(json.dumps(description))) == view
+    assert ViewRequirement.from_dict(description) == view
+    assert description == view.to_dict()
 
 
 def test_a_space_that_json_cannot_hold_is_named():
@@ -161,19 +161,19 @@ def test_bounds_of_a_box_can_be_ignored_and_envs_get_actions_within_them():
     make = lambda: RandomEnv({"action_space": space, "check_action_bounds": True})
     with made_of(make, RandomPolicy, clip_actions=True, ignore_action_bounds=True) as worker:
         assert not all(action in space for action in worker.sample()["actions"])
-    whole = RandomPolicy(BOX, spaces.Box(0, 1, (2,), dtype=np.int64), {"ignore_action_bounds": True})
-    assert np.abs(whole.compute_actions(np.zeros((10, 3)))[0]).max() > 1
+    unbounded = RandomPolicy(BOX, spaces.Box(0, 1, (2,), dtype=np.int64), {"ignore_action_bounds": True})
+    assert np.abs(unbounded.compute_actions(np.zeros((10, 3)))[0]).max() > 1
 
 
 F = 6
 ACTED = spaces.Box(-2, 3, (1,), np.int32)
 
 
-def sampled(own, **settings):
-    """Batches of a policy with settings of its own and of another, actions that the first got from it, its filter."""
+def sampled(overrides, **settings):
+    """Return batches of a policy with overrides and of another, the actions envs got from the first, its filter."""
     pay = lambda env, answer: answer[1].update({0: 3.0, 1: 3.0})
     config = AlgorithmConfig().update_from_dict({"rollout_fragment_length": F, "seed": 1, **settings})
-    config.multi_agent(policies={"p0": PolicySpec(config=AlgorithmConfig.overrides(**own)), "p1": PolicySpec()})
+    config.multi_agent(policies={"p0": PolicySpec(config=AlgorithmConfig.overrides(**overrides)), "p1": PolicySpec()})
     config.multi_agent(policy_mapping_fn=by_parity)
     make = lambda _: Agents(2, F + 1, ACTED, pay)
     with RolloutWorker(env_creator=make, default_policy_class=PPOTorchPolicy, config=config) as worker:
@@ -198,7 +198,7 @@ def test_a_policy_explores_sees_acts_and_is_paid_as_its_own_config_says():
     assert type(sampled({"observation_filter": "NoFilter"}, observation_filter="MeanStdFilter")[-1]) is NoFilter
 
 
-def test_random_actions_span_the_space_and_envs_get_them_as_they_are():
+def test_random_actions_span_the_space_and_envs_get_them_unchanged():
     space = spaces.Dict({"a": spaces.Box(20.0, 30.0, (1,)), "b": spaces.Box(250, 255, (1,), np.uint8)})
     with made_of(lambda: Agents(1, 0, space), RandomPolicy, rollout_fragment_length=400, seed=1) as worker:
         batch = worker.sample()
@@ -225,8 +225,8 @@ def one_agent(space):
 def agents(space_of, told_by="possible_agents"):
     """Looks like a wrapped multi-agent env; nothing of a base class was initialised."""
     ids = (lambda: set(space_of)) if told_by == "get_agent_ids" else list(space_of)
-    own = {"get_observation_space": space_of.__getitem__, "get_action_space": space_of.__getitem__, told_by: ids}
-    return SimpleNamespace(unwrapped=SimpleNamespace(**own))
+    methods = {"get_observation_space": space_of.__getitem__, "get_action_space": space_of.__getitem__, told_by: ids}
+    return SimpleNamespace(unwrapped=SimpleNamespace(**methods))
 
 
 def setup(config=None, **around):
@@ -245,14 +245,14 @@ PLACES = {
 
 @pytest.mark.parametrize("first", PLACES)
 def test_a_space_comes_from_the_first_place_that_has_one(first):
-    there = list(PLACES)[list(PLACES).index(first) :]
+    places = list(PLACES)[list(PLACES).index(first) :]
     config = AlgorithmConfig().environment(observation_space=OWN, action_space=OWN)
     by_id = {"__env__": 'spaces["__env__"]', "p": "spaces[pid]"}
-    given = {key: (PLACES[place], PLACES[place]) for key, place in by_id.items() if place in there}
-    env = one_agent(ENV) if first == "the env" else agents({0: AGENTS}) if "the env's agents" in there else None
-    config.multi_agent({"p": PolicySpec(None, SPEC, SPEC) if "its spec" in there else PolicySpec()})
-    made = setup(config, env=env, spaces=given)["p"]
-    assert (made.observation_space, made.action_space) == (PLACES[first], PLACES[first])
+    by_policy = {key: (PLACES[place], PLACES[place]) for key, place in by_id.items() if place in places}
+    env = one_agent(ENV) if first == "the env" else agents({0: AGENTS}) if "the env's agents" in places else None
+    config.multi_agent({"p": PolicySpec(None, SPEC, SPEC) if "its spec" in places else PolicySpec()})
+    spec = setup(config, env=env, spaces=by_policy)["p"]
+    assert (spec.observation_space, spec.action_space) == (PLACES[first], PLACES[first])
 
 
 @pytest.mark.parametrize("told_by", ["possible_agents", "agents", "get_agent_ids"])
@@ -277,15 +277,19 @@ def test_a_policy_without_class_or_one_space_is_refused_by_name(policies, around
         setup(config, **around)
 
 
-def test_classes_and_settings_of_a_spec_come_first_and_whole_configs_are_taken_as_they_are():
-    whole = AlgorithmConfig().training(gamma=0.5)
+def test_classes_and_settings_of_a_spec_come_first_and_whole_configs_are_unchanged():
+    config_of_c = AlgorithmConfig().training(gamma=0.5)
     config = AlgorithmConfig().training(lr=0.5, gamma=0.1)
-    own = {"a": (dict,), "b": PolicySpec(config=AlgorithmConfig.overrides(lr=0.25)), "c": PolicySpec(config=whole)}
-    config.multi_agent(own).freeze()
-    made = setup(config, env=one_agent(ENV))
-    assert [spec.policy_class for spec in made.values()] == [dict, Act, Act]
-    assert [(spec.config.lr, spec.config.gamma) for spec in made.values()] == [(0.5, 0.1), (0.25, 0.1), (0.001, 0.5)]
-    assert (made["c"].config is whole, made["a"].config.is_frozen) == (True, False)
+    policies = {
+        "a": (dict,),
+        "b": PolicySpec(config=AlgorithmConfig.overrides(lr=0.25)),
+        "c": PolicySpec(config=config_of_c),
+    }
+    config.multi_agent(policies).freeze()
+    specs = setup(config, env=one_agent(ENV))
+    assert [spec.policy_class for spec in specs.values()] == [dict, Act, Act]
+    assert [(spec.config.lr, spec.config.gamma) for spec in specs.values()] == [(0.5, 0.1), (0.25, 0.1), (0.001, 0.5)]
+    assert (specs["c"].config is config_of_c, specs["a"].config.is_frozen) == (True, False)
 
 
 def test_ids_or_a_function_say_which_policies_learn_and_nothing_means_all():
@@ -301,7 +305,7 @@ def test_ids_or_a_function_say_which_policies_learn_and_nothing_means_all():
             is_policy_to_train(wrong)
 
 
-def test_a_mapping_gets_the_worker_if_it_takes_one_and_a_spec_is_made_again():
+def test_a_mapping_gets_the_worker_if_it_takes_one_and_a_spec_survives_pickling():
     for function in (lambda agent, episode, *, worker: worker, lambda *args, **kwargs: kwargs["worker"]):
         assert with_worker_argument(function)("agent", "episode", worker="worker") == "worker"
     for function in (lambda agent_id, episode: episode, lambda *args: args[-1]):
@@ -315,9 +319,9 @@ class BySides(MultiAgentEnv):
 
     observation_spaces, action_spaces = {"left": BY_ID, "right": AGENTS}, {"left": BY_ID, "right": BY_ID}
 
-    def __init__(self, **whole):
+    def __init__(self, **attributes):
         self.agents = ["left", "right"]
-        for name, space in whole.items():
+        for name, space in attributes.items():
             setattr(self, name, space)
         super().__init__()
 
@@ -328,11 +332,13 @@ class BySides(MultiAgentEnv):
 AS_ONE = spaces.Dict(left=BY_ID, right=AGENTS)
 
 
-@pytest.mark.parametrize(("whole", "expected"), [({}, AS_ONE), ({"observation_space": ENV}, ENV)])
-def test_the_space_of_an_env_whose_agents_have_one_each_is_a_dict_by_agent(whole, expected):
+@pytest.mark.parametrize(("attributes", "expected"), [({}, AS_ONE), ({"observation_space": ENV}, ENV)])
+def test_the_space_of_an_env_with_a_space_per_agent_is_a_dict_by_agent(attributes, expected):
     config = AlgorithmConfig().multi_agent({"left", "right"}, policy_mapping_fn=lambda agent, *_, **__: agent)
-    with RolloutWorker(env_creator=lambda _: BySides(**whole), default_policy_class=RandomPolicy, config=config) as one:
-        own = pickle.loads(pickle.dumps(one.get_spaces()))
-        assert own["__env__"] == (expected, spaces.Dict(left=BY_ID, right=BY_ID))
-        assert one.async_env.observation_space == expected
-        assert (own["left"], own["right"]) == ((BY_ID, BY_ID), (AGENTS, BY_ID))
+    with RolloutWorker(
+        env_creator=lambda _: BySides(**attributes), default_policy_class=RandomPolicy, config=config
+    ) as worker:
+        worker_spaces = pickle.loads(pickle.dumps(worker.get_spaces()))
+        assert worker_spaces["__env__"] == (expected, spaces.Dict(left=BY_ID, right=BY_ID))
+        assert worker.async_env.observation_space == expected
+        assert (worker_spaces["left"], worker_spaces["right"]) == ((BY_ID, BY_ID), (AGENTS, BY_ID))

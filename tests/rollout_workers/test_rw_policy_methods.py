@@ -12,13 +12,13 @@ from swath.rollout_workers import MeanStdFilter, PPOTorchPolicy, RandomPolicy, S
 A_OF_TWO = SampleBatch(obs=[1]).as_multi_agent("a")
 REFUSED = {
     **REFUSED_POLICIES,
-    "nobody is asked": (lambda w: w.for_policy(lambda policy: policy), KeyError, DEFAULT),
-    "nobody's weights": (lambda w: w.get_weights(["a", "nobody"]), KeyError, "nobody"),
+    "an unknown id is called": (lambda w: w.for_policy(lambda policy: policy), KeyError, DEFAULT),
+    "weights of an unknown id": (lambda w: w.get_weights(["a", "unknown"]), KeyError, "unknown"),
     "weights": (lambda w: w.set_weights({**shifted(w.get_weights()), "b": {}}, {"timestep": 3}, 4), ValueError, "fit"),
-    "nobody's variables": (lambda w: w.set_global_vars({"timestep": 9}, ["a", "nobody"]), KeyError, "nobody"),
+    "variables of an unknown id": (lambda w: w.set_global_vars({"timestep": 9}, ["a", "unknown"]), KeyError, "unknown"),
     "a dict to learn from": (lambda w: w.learn_on_batch({}), TypeError, "dict; give a SampleBatch"),
     "gradients of others": (lambda w: w.compute_gradients(A_OF_TWO, single_agent=True), ValueError, "single_agent"),
-    "nobody's gradients": (lambda w: w.apply_gradients({"nobody": [1]}), KeyError, "nobody"),
+    "gradients of an unknown id": (lambda w: w.apply_gradients({"unknown": [1]}), KeyError, "unknown"),
     "a number of gradients": (lambda w: w.apply_gradients({"b": [1]}), ValueError, "gradients"),
     "not finite gradients": (lambda w: w.apply_gradients({"b": not_finite(w)}), FloatingPointError, "not finite"),
     "no filters": (lambda w: w.sync_filters({}), AssertionError, r"\['a', 'b'\]"),
@@ -31,8 +31,8 @@ def not_finite(worker):
     return [np.full(parameter.shape, np.nan) for parameter in worker.get_policy("b").model.parameters()]
 
 
-def held(worker):
-    """What may be set."""
+def settable_state(worker):
+    """Return the state that methods set."""
     numbers = worker.get_global_vars(), worker.weights_seq_no, worker.policy_version
     return numbers, list(worker.policy_map), worker.policy_mapping_fn, worker.get_policies_to_train()
 
@@ -45,27 +45,28 @@ def refusing():
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_cannot_be_is_refused_and_nothing_changes(name, refusing):
+def test_invalid_arguments_are_refused_and_nothing_changes(name, refusing):
     call, error, words = REFUSED[name]
-    before, weights, seen = held(refusing), refusing.get_weights(), refusing.filters["a"].rs.n
+    before, weights, n_seen = settable_state(refusing), refusing.get_weights(), refusing.filters["a"].rs.n
     with pytest.raises(error, match=words):
         call(refusing)
-    assert (held(refusing), refusing.filters["a"].rs.n) == (before, seen)
-    assert [list(each) for each in (refusing.policy_dict, refusing.filters, refusing.preprocessors)] == [["a", "b"]] * 3
+    assert (settable_state(refusing), refusing.filters["a"].rs.n) == (before, n_seen)
+    for by_id in (refusing.policy_dict, refusing.filters, refusing.preprocessors):
+        assert list(by_id) == ["a", "b"]
     assert alike(refusing.get_weights(), weights)
 
 
 def test_functions_are_called_with_policies():
-    asked = []
-    with two(policies_to_train=lambda pid, batch=None: asked.append(batch) or pid == "b") as worker:
+    batches = []
+    with two(policies_to_train=lambda pid, batch=None: batches.append(batch) or pid == "b") as worker:
         a, b = worker.policy_map.values()
         assert worker.get_policy("b") is b
-        assert worker.get_policy() is worker.get_policy("nobody") is None
+        assert worker.get_policy() is worker.get_policy("unknown") is None
         assert worker.for_policy(lambda policy, n: (policy, n), "b", n=2) == (b, 2)
-        seen = lambda policy, policy_id, n: (policy, policy_id, n)
-        assert worker.foreach_policy(seen, n=2) == [(a, "a", 2), (b, "b", 2)]
-        assert worker.foreach_policy_to_train(seen, n=2) == [(b, "b", 2)]
-        assert (worker.get_policies_to_train("batch"), asked[-1]) == ({"b"}, "batch")
+        arguments = lambda policy, policy_id, n: (policy, policy_id, n)
+        assert worker.foreach_policy(arguments, n=2) == [(a, "a", 2), (b, "b", 2)]
+        assert worker.foreach_policy_to_train(arguments, n=2) == [(b, "b", 2)]
+        assert (worker.get_policies_to_train("batch"), batches[-1]) == ({"b"}, "batch")
 
 
 def test_set_global_vars():
@@ -75,9 +76,9 @@ def test_set_global_vars():
         assert worker.foreach_policy(steps) == [(0, 0), (9, 4)]
         worker.set_global_vars({"timestep": 11}, policy_ids=["a"])
         assert worker.foreach_policy(steps) == [(11, 0), (9, 4)]
-        told = worker.get_global_vars()
-        assert told == {"timestep": 11, "num_grad_updates_per_policy": {"b": 4}}
-        told["num_grad_updates_per_policy"]["a"] = 1
+        global_vars = worker.get_global_vars()
+        assert global_vars == {"timestep": 11, "num_grad_updates_per_policy": {"b": 4}}
+        global_vars["num_grad_updates_per_policy"]["a"] = 1
         assert worker.get_global_vars()["num_grad_updates_per_policy"] == {"b": 4}
 
 
@@ -101,9 +102,9 @@ def test_add_policy():
     with two() as worker:
         state = worker.get_policy("a").get_state()
         how = {"config": {"gamma": 0.5}, "policy_mapping_fn": lambda *_, **__: "new", "policies_to_train": ["new"]}
-        made = worker.add_policy("new", PPOTorchPolicy, policy_state=state, **how)
-        assert made is worker.policy_map["new"]
-        assert (made.config["gamma"], worker.get_policies_to_train()) == (0.5, {"new"})
+        policy = worker.add_policy("new", PPOTorchPolicy, policy_state=state, **how)
+        assert policy is worker.policy_map["new"]
+        assert (policy.config["gamma"], worker.get_policies_to_train()) == (0.5, {"new"})
         assert alike(worker.get_weights("new"), {"new": worker.get_weights()["a"]})
         assert set(worker.sample(force_reset=True).policy_batches) == {"new"}
     with bare() as worker:
@@ -114,8 +115,8 @@ def test_add_policy():
 def test_remove_policy():
     with two() as worker:
         worker.remove_policy(policy_id="a", policy_mapping_fn=lambda *_, **__: "b", policies_to_train=["b"])
-        for held in (worker.policy_map, worker.policy_dict, worker.filters, worker.preprocessors):
-            assert list(held) == ["b"]
+        for by_id in (worker.policy_map, worker.policy_dict, worker.filters, worker.preprocessors):
+            assert list(by_id) == ["b"]
         assert set(worker.sample().policy_batches) == worker.get_policies_to_train() == {"b"}
 
 
@@ -143,8 +144,8 @@ def test_set_weights():
         assert worker.global_vars["timestep"] == 8
         worker.set_weights(second)
         assert (worker.weights_seq_no, worker.policy_version) == (None, 6)
-        given = next(iter(second[DEFAULT].values()))
-        np.add(given, 1, out=given)
+        array = next(iter(second[DEFAULT].values()))
+        np.add(array, 1, out=array)
         assert not alike(worker.get_weights(), second), "copied in"
         with pytest.warns(UserWarning, match="'stranger'"):
             worker.set_weights({"stranger": {}})
@@ -191,14 +192,14 @@ def test_compute_gradients():
 
 
 def test_apply_gradients():
-    with learner() as one, learner() as by_id, learner() as alone:
-        batch = one.sample()
-        gradients, _ = one.compute_gradients(batch)
+    with learner() as first, learner() as by_id, learner() as alone:
+        batch = first.sample()
+        gradients, _ = first.compute_gradients(batch)
         by_id.apply_gradients(gradients)
         alone.apply_gradients([gradient.numpy() for gradient in gradients[DEFAULT]])
-        one.learn_on_batch(batch)
+        first.learn_on_batch(batch)
         assert alike(by_id.get_weights(), alone.get_weights())
-        for name, array in one.get_weights()[DEFAULT].items():
+        for name, array in first.get_weights()[DEFAULT].items():
             np.testing.assert_allclose(array, by_id.get_weights()[DEFAULT][name], rtol=1e-6)
         by_id.set_is_policy_to_train([])
         before = by_id.get_weights()

@@ -34,7 +34,7 @@ class Critic:
 
 
 def chunk(terminated=F, truncated=F, shape=(3,), **columns):
-    made = {
+    defaults = {
         "obs": np.array([1.0, 2.0, 3.0]),
         "new_obs": np.array([2.0, 3.0, 4.0]),
         "rewards": np.array([1, 2, 4], dtype=np.float32).reshape(shape),
@@ -42,7 +42,7 @@ def chunk(terminated=F, truncated=F, shape=(3,), **columns):
         "terminateds": np.array([F, F, terminated]),
         "truncateds": np.array([F, F, truncated]),
     }
-    return SampleBatch({**made, **columns})
+    return SampleBatch({**defaults, **columns})
 
 
 @pytest.mark.parametrize(("terminated", "truncated", "last"), [(F, F, 40), (F, T, 40), (T, F, 0), (T, T, 0)], ids=str)
@@ -107,7 +107,7 @@ def test_rewards_and_values_may_be_given_and_a_critic_needs_values():
 
 @pytest.mark.parametrize("use", USES, ids=str)
 @pytest.mark.parametrize("shape", [(3,), (3, 1)], ids=str)
-def test_a_batch_gets_what_its_policy_is_configured_for_in_the_shape_of_its_values(use, shape):
+def test_a_batch_gets_the_estimates_of_its_policys_config_in_the_shape_of_its_values(use, shape):
     for terminated, last in ((T, 0.0), (F, 40.0)):
         policy, batch = Critic(**use), chunk(terminated, shape=shape)
         assert compute_gae_for_sample_batch(policy, batch, {}, None) is batch

@@ -34,15 +34,15 @@ def test_rows_are_counted_by_sequences_or_the_first_column_that_can_be(name):
     assert (batch.count, len(batch), batch.agent_steps(), batch.env_steps()) == (count, count, count, count)
 
 
-def test_lists_and_numbers_become_arrays_whichever_way_they_are_set_and_all_else_stays_as_it_is():
-    given = {"a": [1, 2], "b": 3, "c": {"d": ([1, 2], 3.5)}}
+def test_lists_and_numbers_become_arrays_and_other_values_stay_unchanged():
+    lists = {"a": [1, 2], "b": 3, "c": {"d": ([1, 2], 3.5)}}
     stored = {"a": np.array([1, 2]), "b": np.array(3), "c": {"d": (np.array([1, 2]), np.array(3.5))}}
     updated, set_ = SampleBatch(), SampleBatch()
-    updated.update(**given)
-    for name, column in given.items():
+    updated.update(**lists)
+    for name, column in lists.items():
         set_[name] = column
-    for made in (SampleBatch(given), SampleBatch(**given), updated, set_):
-        np.testing.assert_equal(dict(made), stored)
+    for result in (SampleBatch(lists), SampleBatch(**lists), updated, set_):
+        np.testing.assert_equal(dict(result), stored)
     columns = {"a": np.zeros(2), "b": torch.zeros(2), "infos": [{"a": 1}, {}], "e": None, "f": "text"}
     batch = SampleBatch(columns)
     assert all(batch[name] is column for name, column in columns.items())
@@ -111,10 +111,10 @@ def test_copies_and_pickles_are_the_same_batch_and_only_shallow_ones_share_array
     columns = {**sequences(), "tensor": torch.arange(6)}
     batch = SampleBatch(columns, **{f"_{name}": value for name, value in KNOWN.items()})
     deep, shallow, sent = batch.copy(), batch.copy(shallow=True), pickle.loads(pickle.dumps(batch, protocol=2))
-    for made in (deep, shallow, sent):
-        kept = {name: getattr(made, name) for name in KNOWN}
-        assert (type(made), plain(made), kept) == (SampleBatch, plain(batch), KNOWN)
-        assert list(made) == list(batch)
+    for clone in (deep, shallow, sent):
+        kept = {name: getattr(clone, name) for name in KNOWN}
+        assert (type(clone), plain(clone), kept) == (SampleBatch, plain(batch), KNOWN)
+        assert list(clone) == list(batch)
     for name in ("a", "tensor"):
         assert shallow[name] is batch[name]
         deep[name][0] = 99
@@ -128,8 +128,8 @@ def test_copies_and_pickles_are_the_same_batch_and_only_shallow_ones_share_array
 )
 def test_a_single_trajectory_is_not_done_before_its_end(column, dones, single, ended):
     batch = SampleBatch({column: np.array(dones, dtype=bool), "seq_lens": [2, 1]})
-    for made in (batch[:], batch.right_zero_pad(4)):
-        assert (made.is_single_trajectory(), made.is_terminated_or_truncated()) == (single, ended)
+    for result in (batch[:], batch.right_zero_pad(4)):
+        assert (result.is_single_trajectory(), result.is_terminated_or_truncated()) == (single, ended)
 
 
 def test_pickles_hold_arrays_out_of_band():
@@ -145,13 +145,13 @@ def test_columns_become_tensors_in_place_in_the_same_memory_where_it_can_be_writ
     nest = {"c": (np.array([4.5]), torch.tensor([3.0]).double(), 1)}
     columns = {"a": [1], "b": nest, "fixed": fixed, "own": np.zeros(1, np.float32), "text": text, "infos": infos}
     batch = SampleBatch(columns)
-    own = batch["own"]
+    array = batch["own"]
     assert batch.to_device("cpu") is batch
     kinds = [torch.int64, torch.float32, torch.float32, torch.int64]
     assert [leaf.dtype for leaf in (batch["a"], *batch["b"]["c"])] == kinds
     assert (batch["text"] is text, batch["infos"] is infos) == (True, True)
     batch["own"][0] = batch["fixed"][0] = 5
-    assert (plain(own), plain(fixed)) == ([5], [0])
+    assert (plain(array), plain(fixed)) == ([5], [0])
     with pytest.raises(NotImplementedError, match=r"framework='tf' is not served; use 'torch'"):
         batch.to_device("cpu", framework="tf")
 
@@ -185,13 +185,13 @@ class TestSlices:
         assert plain(part["obs"]["y"][1]) == plain(batch["obs"]["y"][1])[start:stop]
         assert len(part) == len(range(5)[start:stop])
 
-    def test_are_views_and_keep_what_is_known_of_the_batch(self):
+    def test_are_views_and_keep_the_attributes_of_the_batch(self):
         batch = of_all_kinds()
         part = batch[1:3]
         part["rewards"][0], part["obs"]["y"][1][0], part["tensor"][0] = 100, 200, 300
         assert (batch["rewards"][1], plain(batch["obs"]["y"][1][1]), batch["tensor"][1]) == (100, [200, 200], 300)
-        for made in (part, batch[0:0], *batch.timeslices(2), *batch.split_by_episode()):
-            assert (made.num_grad_updates, made.is_training) == (2, True)
+        for piece in (part, batch[0:0], *batch.timeslices(2), *batch.split_by_episode()):
+            assert (piece.num_grad_updates, piece.is_training) == (2, True)
         with pytest.raises(ValueError, match=r"step 2 of a slice of a batch must be 1"):
             batch[::2]
 
@@ -383,14 +383,14 @@ STEPS = {
 
 @pytest.mark.parametrize("views", [None, VIEWS])
 @pytest.mark.parametrize("index", [*STEPS, -1])
-def test_an_input_is_what_a_policy_saw_before_acting(views, index):
-    made = trajectory().get_single_step_input_dict(views, index)
+def test_an_input_equals_the_policys_input_before_acting(views, index):
+    row = trajectory().get_single_step_input_dict(views, index)
     step = STEPS[index % 3 if index != "last" else index]
-    assert plain(made) == {**step, "seq_lens": [1]}
-    assert (type(made), len(made), made.zero_padded) == (SampleBatch, 1, False)
+    assert plain(row) == {**step, "seq_lens": [1]}
+    assert (type(row), len(row), row.zero_padded) == (SampleBatch, 1, False)
 
 
-def test_what_cannot_be_seen_is_refused():
+def test_missing_rows_and_other_steps_are_refused():
     with pytest.raises(IndexError, match="out of range"):
         trajectory().get_single_step_input_dict(None, 3)
     with pytest.raises(ValueError, match="shift=-2"):

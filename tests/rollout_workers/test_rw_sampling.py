@@ -30,8 +30,8 @@ def test_a_batch_has_all_rows_of_sub_env_0_then_of_1_each_says_which_it_is_and_n
         assert batch["twice"].tolist() == (2 * batch["obs"][:, 2]).tolist()
         np.testing.assert_array_equal(batch["new_obs"][:, 2], batch["obs"][:, 2] + 1)
         np.testing.assert_array_equal(batch["new_obs"][:, :2], batch["obs"][:, :2])
-        paid = [reward_of(mark, [action]) for mark, action in zip(batch["new_obs"], batch["actions"], strict=True)]
-        assert batch["rewards"].tolist() == paid
+        rewards = [reward_of(mark, [action]) for mark, action in zip(batch["new_obs"], batch["actions"], strict=True)]
+        assert batch["rewards"].tolist() == rewards
         assert batch["dones"].tolist() == (batch["terminateds"] | batch["truncateds"]).tolist()
     ids = [set(batch["unroll_id"].tolist()) for batch in batches]
     assert len(set.union(*ids)) == sum(map(len, ids)), "no chunk's number is given twice"
@@ -55,12 +55,12 @@ def test_whole_episodes_of_ten_steps_are_as_many_as_are_needed(length, rows):
 def test_whole_episodes_stop_at_the_first_step_that_has_enough_and_running_ones_go_on():
     with counting_worker(SHORT, batch_mode="complete_episodes") as worker:
         batches = [worker.sample() for _ in range(6)]
-    seen = [tuple(row) for batch in batches for row in batch["obs"].tolist()]
-    assert len(set(seen)) == len(seen)
+    marks = [tuple(row) for batch in batches for row in batch["obs"].tolist()]
+    assert len(set(marks)) == len(marks)
     for env in range(B):
-        own = [mark[1:] for mark in seen if mark[0] == env]
-        assert own == sorted(own)
-        assert own[0] == (0, 0)
+        env_marks = [mark[1:] for mark in marks if mark[0] == env]
+        assert env_marks == sorted(env_marks)
+        assert env_marks[0] == (0, 0)
     for batch in batches:
         lengths = [part.count for part in batch.split_by_episode()]
         assert len(lengths) == batch["dones"].sum()
@@ -142,11 +142,11 @@ def test_a_call_may_say_whether_to_explore_and_give_running_episodes_up():
 def test_metrics_have_clipped_and_raw_rewards(clip, reward):
     with made_of(lambda: MockEnv2(10), RandomPolicy, clip_rewards=clip, rollout_fragment_length=10) as worker:
         batch = worker.sample()
-        (told,) = worker.get_metrics()
+        (metrics,) = worker.get_metrics()
         assert worker.get_metrics() == []
-    assert (told.episode_length, told.episode_reward, told.episode_reward_raw) == (10, reward, 1000.0)
+    assert (metrics.episode_length, metrics.episode_reward, metrics.episode_reward_raw) == (10, reward, 1000.0)
     assert batch["rewards"].sum() == reward
-    assert told.agent_rewards == {("agent0", "default_policy"): reward}
+    assert metrics.agent_rewards == {("agent0", "default_policy"): reward}
 
 
 def test_optional_columns_are_there_on_request_and_shifted_by_one():
@@ -155,12 +155,12 @@ def test_optional_columns_are_there_on_request_and_shifted_by_one():
         shown = worker.get_policy().shown
     for env in range(B):
         names = ("actions", "prev_actions", "rewards", "prev_rewards", "dones")
-        own = {name: np.concatenate([batch[name][batch["env_id"] == env] for batch in batches]) for name in names}
-        fresh = np.append(True, own["dones"][:-1])
+        columns = {name: np.concatenate([batch[name][batch["env_id"] == env] for batch in batches]) for name in names}
+        fresh = np.append(True, columns["dones"][:-1])
         for name in ("actions", "rewards"):
-            np.testing.assert_array_equal(own[f"prev_{name}"], np.where(fresh, 0, np.append(0, own[name][:-1])))
-        assert [step[0][env] for step in shown] == own["prev_actions"].tolist()
-        assert [step[1][env] for step in shown] == own["prev_rewards"].tolist()
+            np.testing.assert_array_equal(columns[f"prev_{name}"], np.where(fresh, 0, np.append(0, columns[name][:-1])))
+        assert [step[0][env] for step in shown] == columns["prev_actions"].tolist()
+        assert [step[1][env] for step in shown] == columns["prev_rewards"].tolist()
     assert {*batches[0]["agent_id"].tolist()} == {"agent0"}
     assert all(info == {} for info in batches[0]["infos"])
 
@@ -183,7 +183,7 @@ def test_observations_are_preprocessed_unless_the_config_says_otherwise():
     assert (obs["state"][0].dtype, obs["camera"]["left"].dtype) == (np.float64, np.uint8)
 
 
-def test_batches_hold_raw_actions_and_envs_get_processed_ones_that_cannot_be_written():
+def test_batches_hold_raw_actions_and_envs_get_read_only_processed_ones():
     got, space = [], gym.spaces.Box(np.float32([-2, 0]), np.float32([2, 10]))
 
     class Wanting(RandomEnv):

@@ -1,6 +1,6 @@
-"""Functions called in the workers of a set: whom they reach, what comes back, what happens to exceptions.
+"""Functions called in the workers of a set: which workers they reach, their answers and exceptions.
 
-And what is said of policies: in all workers at once, and in those that come later.
+And changes of policies, in all workers at once and in later ones.
 """
 
 import threading
@@ -16,8 +16,8 @@ from toys import DEADLINE_S
 
 @pytest.fixture
 def workers():
-    with toy_set(n=3, max_requests_in_flight_per_env_runner=2) as made:
-        yield made
+    with toy_set(n=3, max_requests_in_flight_per_env_runner=2) as worker_set:
+        yield worker_set
 
 
 def index(worker):
@@ -53,7 +53,7 @@ REACHED = [
 
 
 @pytest.mark.parametrize(("func", "options", "answers"), REACHED)
-def test_answers_come_from_those_who_are_asked_the_local_worker_first_then_by_id(workers, func, options, answers):
+def test_answers_come_from_the_addressed_workers_the_local_one_first_then_by_id(workers, func, options, answers):
     assert workers.foreach_worker(func, **options) == answers
 
 
@@ -79,7 +79,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("error", "words", "call"), REFUSED)
-def test_what_cannot_be_is_refused_before_anything_is_called(workers, error, words, call):
+def test_invalid_arguments_are_refused_before_any_worker_is_called(workers, error, words, call):
     with pytest.raises(error, match=words):
         call(workers)
     assert workers.foreach_worker(untouched, local_worker=False, mark_healthy=False) == [(0, 1)] * 3
@@ -92,8 +92,8 @@ def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_o
     assert "raised in worker 2 (life 0)" in raised.value.__notes__[0]
     results = dict(raised.value.results)
     assert ([results[worker] for worker in (0, 1, 3)], type(results[2])) == ([0, 1, 3], Failure)
-    one, two, three = workers.foreach_worker(fail_in_2, local_worker=False, on_error="return")
-    assert (one, type(two.exception), three) == (1, Broken, 3)
+    first, second, third = workers.foreach_worker(fail_in_2, local_worker=False, on_error="return")
+    assert (first, type(second.exception), third) == (1, Broken, 3)
     assert workers.num_remote_worker_restarts() == 0
 
 
@@ -101,11 +101,11 @@ def test_no_time_sends_only_and_functions_are_called_with_sub_envs_and_where_the
     assert workers.foreach_worker(lambda worker: setattr(worker, "told", "sent"), timeout_seconds=0) == []
     assert workers.foreach_worker(lambda worker: worker.told) == ["sent"] * 4
     assert workers.foreach_env(lambda env: env.who) == [[(worker, 0)] for worker in range(4)]
-    seen = workers.foreach_env_with_context(lambda env, where: (env.who[0], where.worker_index))
-    assert seen == [[(worker, worker)] for worker in range(4)]
+    results = workers.foreach_env_with_context(lambda env, where: (env.who[0], where.worker_index))
+    assert results == [[(worker, worker)] for worker in range(4)]
 
 
-def test_asynchronous_answers_say_whose_they_are_and_lists_are_dealt_in_turn(workers):
+def test_asynchronous_answers_name_their_worker_and_lists_are_assigned_in_turn(workers):
     assert workers.foreach_worker_async(index, tag="mine", healthy_only=False) == 3
     replies = workers.fetch_ready_async_reqs(timeout_seconds=None)
     assert [tuple(reply) for reply in replies] == [(1, 1), (2, 2), (3, 3)]
@@ -174,14 +174,14 @@ def either(request):
         yield workers
 
 
-def told(workers):
+def policy_facts(workers):
     """Ids of policies, who acts, who learns: the same in all workers."""
-    first, *others = workers.foreach_worker(said)
+    first, *others = workers.foreach_worker(policy_facts_of)
     assert all(other == first for other in others)
     return first
 
 
-def said(worker):
+def policy_facts_of(worker):
     mapping = worker.policy_mapping_fn(0, None)
     return sorted(worker.policy_map), mapping, sorted(worker.get_policies_to_train())
 
@@ -198,22 +198,22 @@ BOTH = ["a", "default_policy"]
 NOTHING_SAID = (["default_policy"], "default_policy", ["default_policy"])
 
 
-def test_a_policy_is_added_in_all_workers_and_later_ones_removed_and_added_anew_as_an_object_that_is_copied(either):
+def test_a_policy_is_added_removed_and_added_again_in_all_workers_and_in_later_ones(either):
     either.add_policy("a", ToyPolicy, policy_mapping_fn=to_a, policies_to_train=["a"])
     either.add_workers(1)
-    assert told(either) == (BOTH, "a", ["a"])
+    assert policy_facts(either) == (BOTH, "a", ["a"])
     assert (either.is_policy_to_train("a"), either.is_policy_to_train("default_policy")) == (True, False)
     either.remove_policy(policy_id="default_policy", policy_mapping_fn=lambda *_, **__: "b")
     either.remove_policy(policy_id="a")
     policy = weighing(3.0)
     either.add_policy("a", policy=policy)
     either.add_workers(1)
-    assert (told(either), weights_of_a(either)) == ((["a"], "b", ["a"]), {3.0})
+    assert (policy_facts(either), weights_of_a(either)) == ((["a"], "b", ["a"]), {3.0})
     if either.local_worker() is not None:
         assert either.local_worker().policy_map["a"] is policy
 
 
-def test_mapping_and_training_are_set_in_all_workers_and_what_cannot_be_sent_in_none(warm_processes):
+def test_mapping_and_training_are_set_in_all_workers_or_if_unpicklable_in_none(warm_processes):
     def mapping(agent_id, episode, lock=threading.Lock(), **_):  # noqa: B008
         return "a"
 
@@ -225,11 +225,11 @@ def test_mapping_and_training_are_set_in_all_workers_and_what_cannot_be_sent_in_
         ):
             with pytest.raises(TypeError, match="pickle"):
                 refused()
-            assert told(workers) == NOTHING_SAID
+            assert policy_facts(workers) == NOTHING_SAID
         workers.set_policy_mapping_fn(to_a)
         workers.set_is_policy_to_train([])
         workers.set_policy_mapping_fn(None)
-        assert told(workers)[1:] == ("a", [])
+        assert policy_facts(workers)[1:] == ("a", [])
 
 
 class FailsInWorker2(ToyPolicy):
@@ -246,21 +246,21 @@ REFUSED_IN_ALL = {**REFUSED_POLICIES, "one worker fails": (FAILING, Broken, "a p
 
 
 @pytest.mark.parametrize("name", REFUSED_IN_ALL)
-def test_a_policy_that_cannot_be_is_in_no_worker_and_all_go_on(either, name):
+def test_a_policy_that_is_refused_is_in_no_worker_and_all_go_on(either, name):
     call, error, words = REFUSED_IN_ALL[name]
     either.add_policy("a", ToyPolicy)
-    before = told(either)
+    before = policy_facts(either)
     with pytest.raises(error, match=words):
         call(either)
-    assert told(either) == before
+    assert policy_facts(either) == before
     either.sample()
     either.add_workers(1)
-    assert told(either) == before
+    assert policy_facts(either) == before
     either.add_policy("new", ToyPolicy)
-    assert told(either)[0] == [*BOTH, "new"]
+    assert policy_facts(either)[0] == [*BOTH, "new"]
 
 
-def test_a_worker_that_comes_back_knows_what_was_said_and_nothing_of_a_policy_that_had_the_id_before(warm_processes):
+def test_a_worker_that_comes_back_has_all_changes_and_no_weights_of_a_removed_policy(warm_processes):
     with toy_set(Play({(1, 0, 1): "kill"}), 1, "process") as workers:
         workers.add_policy("a", policy=weighing(3.0))
         workers.sync_weights(timeout_seconds=DEADLINE_S)
@@ -269,5 +269,5 @@ def test_a_worker_that_comes_back_knows_what_was_said_and_nothing_of_a_policy_th
         workers.sync_weights("default_policy", global_vars={"timestep": 9})
         workers.sample()
         assert workers.foreach_worker(lambda worker: worker.recreated_worker, local_worker=False) == [True]
-        assert (told(workers), weights_of_a(workers)) == ((BOTH, "a", ["a"]), {4.0})
+        assert (policy_facts(workers), weights_of_a(workers)) == ((BOTH, "a", ["a"]), {4.0})
         assert workers.foreach_worker(lambda worker: worker.get_global_vars()["timestep"]) == [9] * 2

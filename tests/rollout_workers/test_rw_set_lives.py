@@ -16,12 +16,12 @@ def index(worker):
     return worker.worker_index
 
 
-def test_workers_get_their_index_and_what_they_are_made_of(tmp_path):
+def test_workers_get_their_index_and_arguments(tmp_path):
     check = lambda env, context: None
     with toy_set(options={"validate_env": check, "logdir": str(tmp_path)}) as workers:
         local, made_of = workers.local_worker(), workers.foreach_worker("creation_args")
         names = ("worker_index", "num_workers", "recreated_worker", "log_dir")
-        facts = [tuple(own[name] for name in names) for own in made_of]
+        facts = [tuple(arguments[name] for name in names) for arguments in made_of]
         assert facts == [(n, 2, False, str(tmp_path / f"worker_{n}")) for n in range(3)]
         assert (made_of[0]["validate_env"], made_of[0]["default_policy_class"]) == (check, ToyPolicy)
         assert repr(workers) == "<WorkerSet: a local worker; <Fleet 2 workers: 2 up>, version 1>"
@@ -29,12 +29,12 @@ def test_workers_get_their_index_and_what_they_are_made_of(tmp_path):
         local.ping()
 
 
-def test_envs_and_the_number_of_workers_are_the_configs_unless_they_are_given():
-    own = config(num_env_runners=2, env=Play())
+def test_arguments_override_the_configs_envs_and_number_of_workers():
+    base = config(num_env_runners=2, env=Play())
     for options, n in (({}, 2), ({"num_workers": 1}, 1), ({"num_env_runners": 3}, 3), ({"num_workers": 0}, 0)):
-        with WorkerSet(config=own, default_policy_class=ToyPolicy, backend="inline", **options) as workers:
+        with WorkerSet(config=base, default_policy_class=ToyPolicy, backend="inline", **options) as workers:
             assert workers.num_remote_workers() == workers.local_worker().config.num_env_runners == n
-    assert own.num_env_runners == 2, "the caller's config is as it was"
+    assert base.num_env_runners == 2, "the caller's config is as it was"
 
 
 REFUSED = [
@@ -48,7 +48,7 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("options", "words"), REFUSED)
-def test_what_cannot_be_is_refused(options, words):
+def test_invalid_arguments_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         toy_set(options={"num_workers": 1, **options})
 
@@ -70,7 +70,7 @@ def test_the_local_worker_is_wanted_or_not_but_there_is_one_and_without_env_its_
 
 
 @pytest.mark.parametrize(
-    ("backend", "what", "error", "words"),
+    ("backend", "action", "error", "words"),
     [
         ("inline", "raise", Broken, "an env raised"),
         ("process", "raise", Broken, "an env raised"),
@@ -78,13 +78,13 @@ def test_the_local_worker_is_wanted_or_not_but_there_is_one_and_without_env_its_
         ("process", "wait", WorkerLate, r"env_runner_restore_timeout_s=0\.5"),
     ],
 )
-def test_a_set_whose_worker_cannot_be_built_is_none(warm_processes, gate, backend, what, error, words):
-    act, seconds = (gate, 0.5) if what == "wait" else (what, 120.0)
+def test_a_set_is_not_built_if_a_worker_cannot_be_built(warm_processes, gate, backend, action, error, words):
+    act, seconds = (gate, 0.5) if action == "wait" else (action, 120.0)
     with pytest.raises(error, match=words):
         toy_set(Play({}, {(2, 0): act}), 2, backend, env_runner_restore_timeout_s=seconds)
 
 
-def test_nobody_is_waited_for_if_so_asked(warm_processes, gate):
+def test_a_set_need_not_wait_for_its_workers(warm_processes, gate):
     with toy_set(Play({}, {(2, 0): gate}), 2, "process", validate_env_runners_after_construction=False) as workers:
         gate.await_arrival()
         assert 2 not in workers.healthy_worker_ids()
@@ -117,35 +117,37 @@ def test_workers_are_added_and_taken_out():
 
 
 @pytest.mark.parametrize("local_worker", [True, False], ids=["with a local worker", "without"])
-def test_workers_that_are_added_begin_with_what_all_have_seen(local_worker):
+def test_added_workers_begin_with_the_merged_filters(local_worker):
     with toy_set(options={"local_worker": local_worker}, observation_filter="MeanStdFilter") as workers:
         workers.sample()
         workers.sync_filters()
         workers.add_workers(1)
-        known = workers.foreach_worker(lambda worker: worker.filters["default_policy"].rs.n)
-        assert set(known) == {2 * (STEPS + 1)}
+        n_seen = workers.foreach_worker(lambda worker: worker.filters["default_policy"].rs.n)
+        assert set(n_seen) == {2 * (STEPS + 1)}
 
 
-def test_who_came_back_is_reported_once_when_they_have_what_is_new(warm_processes):
+def test_returned_workers_are_reported_once_when_they_have_the_newest_weights(warm_processes):
     heard = []
 
     def hear(*, worker_set, worker_ids, is_evaluation, **_):
-        known = worker_set.foreach_worker(lambda one: one.policy_version, worker_ids=worker_ids, local_worker=False)
-        heard.append((worker_ids, is_evaluation, known))
+        versions = worker_set.foreach_worker(
+            lambda worker: worker.policy_version, worker_ids=worker_ids, local_worker=False
+        )
+        heard.append((worker_ids, is_evaluation, versions))
 
-    own = {"callback_functions": {"on_workers_recreated": hear}, "in_evaluation": True}
-    with toy_set(Play({(1, 0, 1): "exit"}), backend="process", **own) as workers:
+    settings = {"callback_functions": {"on_workers_recreated": hear}, "in_evaluation": True}
+    with toy_set(Play({(1, 0, 1): "exit"}), backend="process", **settings) as workers:
         version = workers.sync_weights()
         workers.sample()
         assert workers.probe_unhealthy_workers() == [1]
         assert workers.probe_unhealthy_env_runners() == []
         assert heard == [([1], True, [version])]
         assert workers.num_remote_worker_restarts() == 1
-        told = [(event.worker, event.life, event.kind) for event in workers.events() if event.kind != "discarded"]
-        assert (told, workers.events()) == ([(1, 0, "died"), (1, 1, "replaced")], [])
+        kinds = [(event.worker, event.life, event.kind) for event in workers.events() if event.kind != "discarded"]
+        assert (kinds, workers.events()) == ([(1, 0, "died"), (1, 1, "replaced")], [])
 
 
-def test_a_lost_worker_has_no_entry_but_in_what_is_asked_with_return(warm_processes):
+def test_a_lost_worker_has_an_entry_only_with_on_error_return(warm_processes):
     kill_1 = lambda worker: os.kill(os.getpid(), 9) if worker.worker_index == 1 else worker.worker_index
     with toy_set(backend="process") as workers:
         assert workers.foreach_worker(kill_1, with_ids=True, local_worker=False) == [(2, 2)]
@@ -157,7 +159,7 @@ def test_a_lost_worker_has_no_entry_but_in_what_is_asked_with_return(warm_proces
         assert [tuple(reply) for reply in workers.fetch_ready_async_reqs(timeout_seconds=None)] == [(2, 2)]
 
 
-def test_a_loss_that_is_not_borne_is_raised_by_whoever_asks_next(warm_processes):
+def test_a_loss_that_is_not_tolerated_is_raised_by_the_next_call(warm_processes):
     kill = lambda worker: os.kill(os.getpid(), 9)
     with toy_set(n=3, backend="process", restart_failed_env_runners=False) as workers:
         with pytest.raises(WorkerLost) as raised:
@@ -189,18 +191,18 @@ def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(war
         assert "took longer than env_runner_hang_timeout_s=1" in events[0].text, "as users know it"
 
 
-def test_whatever_dies_batches_have_their_size_and_the_newest_weights(warm_processes):
+def test_batches_have_their_size_and_the_newest_weights_whichever_worker_dies(warm_processes):
     chance = random.Random(0)
     moments = product((1, 2, 3), range(40), range(1, 9))
-    acts = {moment: "kill" for moment in moments if chance.random() < 0.35}
-    with toy_set(Play(acts), 3, "process", num_consecutive_env_runner_failures_tolerance=40) as workers:
-        seen = set()
+    actions = {moment: "kill" for moment in moments if chance.random() < 0.35}
+    with toy_set(Play(actions), 3, "process", num_consecutive_env_runner_failures_tolerance=40) as workers:
+        delivered = set()
         for _ in range(5):
             version = workers.sync_weights()
             batch = workers.sample()
             assert batch.count == 3 * STEPS
-            assert not seen & set(rows(batch)), "nothing is delivered twice"
-            seen |= set(rows(batch))
+            assert not delivered & set(rows(batch)), "nothing is delivered twice"
+            delivered |= set(rows(batch))
             assert max(batch["policy_version"]) == version
             assert min(batch["policy_version"]) >= version - 1, "a fragment that waited for its delivery, at most"
         deaths = sum(event.kind == "died" for event in workers.events())

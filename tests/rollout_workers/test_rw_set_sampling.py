@@ -1,6 +1,6 @@
-"""Batches of a set: whose fragments are in them, in which order; what becomes of late ones.
+"""Batches of a set: the order of fragments, and late ones.
 
-And the weights, global variables and filters that workers make them with: which get which, when, in how many copies.
+And weights, global variables and filters: which workers get them, when, and in how many copies.
 """
 
 import weakref
@@ -42,16 +42,18 @@ def test_collection_goes_on_until_there_are_enough_steps():
 
 
 @pytest.mark.parametrize("n", [0, 2])
-def test_what_was_collected_before_a_later_call_raised_is_part_of_the_next_batch(n):
+def test_fragments_from_before_an_exception_are_part_of_the_next_batch(n):
     with toy_set(Play({(0, 0, 2): "raise", (1, 0, 2): "raise"}), n=n) as workers:
         with pytest.raises(Broken, match="an env raised"):
             synchronous_parallel_sample(worker_set=workers, max_agent_steps=4 * STEPS)
         assert workers.stats()["frames"] == 0
-        made = rows(synchronous_parallel_sample(worker_set=workers, max_agent_steps=4 * STEPS))
-        assert len(made) == len(set(made)) == workers.stats()["frames"] >= 4 * STEPS
+        collected = rows(synchronous_parallel_sample(worker_set=workers, max_agent_steps=4 * STEPS))
+        assert len(collected) == len(set(collected)) == workers.stats()["frames"] >= 4 * STEPS
         for worker in (1, 2) if n else (0,):
-            steps = [step for who, _, step in made if who == worker]
-            assert steps == [*range(len(steps))] != [], "the first fragments, and those beside the exception"
+            steps = [step for number, _, step in collected if number == worker]
+            assert steps == [*range(len(steps))] != [], (
+                "the first fragments, and those made when the other worker raised"
+            )
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
@@ -72,7 +74,7 @@ def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, bac
             assert info["seen"][[0, -1]].tolist() == [row % STEPS + 1.0, row % STEPS + 100_000.0]
 
 
-def test_what_was_sampled_is_counted_by_all_and_by_worker():
+def test_sampled_frames_are_counted_in_all_and_by_worker():
     with toy_set() as workers:
         workers.sample()
         workers.sync_weights()
@@ -101,7 +103,7 @@ TWO_IN_A_ROW = {"num_consecutive_env_runner_failures_tolerance": 2}
 
 
 @pytest.mark.parametrize(("settings", "words"), [(IGNORING, "worker 1"), (TWO_IN_A_ROW, "3 workers died in a row")])
-def test_with_nobody_left_or_too_many_deaths_in_a_row_the_set_has_failed(warm_processes, settings, words):
+def test_the_set_fails_with_no_worker_left_or_too_many_deaths_in_a_row(warm_processes, settings, words):
     play = Play({(1, life, 1): "kill" for life in range(9)})
     with toy_set(play, 1, "process", **settings) as workers, pytest.raises(FleetFailed, match=words):
         workers.sample()
@@ -117,7 +119,7 @@ def test_late_fragments_are_part_of_the_next_batch(warm_processes, gate):
         assert {event.kind for event in workers.events()} == {"late"}
 
 
-def test_when_no_fragment_is_in_time_that_is_said(warm_processes, gate):
+def test_a_sample_without_a_fragment_in_time_is_late(warm_processes, gate):
     with toy_set(Play({(1, 0, 1): gate}), 1, "process", sample_timeout_s=0.01) as workers:
         with pytest.raises(WorkerLate, match="no fragment") as raised:
             workers.sample()
@@ -151,7 +153,7 @@ class Learner:
         self.weights = {pid: {"w": np.full(size, value, np.float32)} for pid, value in values.items()}
 
     def get_weights(self, policies=None):
-        return {pid: own for pid, own in self.weights.items() if policies is None or pid in policies}
+        return {pid: arrays for pid, arrays in self.weights.items() if policies is None or pid in policies}
 
 
 def test_all_begin_with_the_weights_of_the_local_worker_else_of_worker_1_as_version_1():
@@ -189,7 +191,7 @@ def test_weights_of_some_policies_may_come_from_elsewhere_and_the_local_worker_g
         assert weights(workers) == [[8.0, 9.0]] * 3
 
 
-def test_weights_without_a_source_are_refused_and_those_that_do_not_fit_raised_until_others_come():
+def test_weights_need_a_source_and_misfits_are_raised_until_others_are_published():
     with toy_set(options=NO_LOCAL) as workers:
         with pytest.raises(TypeError, match="no local worker"):
             workers.sync_weights()
@@ -208,8 +210,8 @@ def test_global_variables_are_sent_with_the_weights_and_to_later_workers():
         workers.sync_weights(global_vars={"timestep": 7})
         workers.sync_weights(global_vars={"more": 1})
         workers.add_workers(1)
-        told = workers.foreach_worker(lambda worker: worker.get_global_vars())
-        assert [(each["timestep"], each["more"]) for each in told] == [(7, 1)] * 4
+        global_vars = workers.foreach_worker(lambda worker: worker.get_global_vars())
+        assert [(variables["timestep"], variables["more"]) for variables in global_vars] == [(7, 1)] * 4
 
 
 def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
@@ -240,7 +242,7 @@ FILTERS = [
 
 
 @pytest.mark.parametrize(("settings", "local_worker", "expected"), FILTERS)
-def test_what_filters_exchange_is_up_to_the_config(settings, local_worker, expected):
+def test_the_config_says_what_filters_exchange(settings, local_worker, expected):
     with toy_set(options={"local_worker": local_worker}, **FILTER, **settings) as workers:
         for round_ in (1, 2):
             workers.sample()
@@ -248,7 +250,7 @@ def test_what_filters_exchange_is_up_to_the_config(settings, local_worker, expec
             assert workers.foreach_worker(counts) == [(round_ * STEPS + 1) * shares for shares in expected]
 
 
-def test_what_some_workers_saw_is_taken_in_though_another_raises():
+def test_filter_buffers_of_some_workers_are_merged_though_another_raises():
     with toy_set(**FILTER) as workers:
         workers.sample()
         workers.foreach_worker(lambda worker: setattr(worker, "get_filters", None), worker_ids=[2], local_worker=False)
@@ -257,7 +259,7 @@ def test_what_some_workers_saw_is_taken_in_though_another_raises():
         assert counts(workers.local_worker()) == STEPS + 1
 
 
-def test_what_a_worker_says_it_saw_too_late_is_taken_in_the_next_time(gate, warm_processes):
+def test_late_filter_buffers_are_merged_the_next_time(gate, warm_processes):
     with toy_set(Play({(1, 0, 2): gate}), backend="process", **FILTER) as workers:
         workers.sample()
         workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])

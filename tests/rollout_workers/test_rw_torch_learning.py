@@ -67,7 +67,7 @@ def test_the_info_of_an_update():
     assert policy.compute_gradients(batch)[1]["num_grad_updates_lifetime"] == 6
 
 
-def test_callbacks_see_the_batch_before_and_what_they_note_is_reported():
+def test_callbacks_see_the_batch_before_the_update_and_their_results_are_reported():
     class Telling(DefaultCallbacks):
         def on_learn_on_batch(self, *, policy, train_batch, result, **kwargs):
             train_batch["obs"] = np.zeros_like(train_batch["obs"])
@@ -105,11 +105,11 @@ def test_padding_is_left_out_of_losses_and_gradients():
     parts = [batch[:2], batch[2:7], batch[7:]]
     assert tuple(map(len, parts)) == lengths
     alone, infos = zip(*map(policy.compute_gradients, parts), strict=True)
-    for gradient, *own in zip(found, *alone, strict=True):
-        mean = sum(n * one for n, one in zip(lengths, own, strict=True)) / 10
+    for gradient, *by_sequence in zip(found, *alone, strict=True):
+        mean = sum(n * part for n, part in zip(lengths, by_sequence, strict=True)) / 10
         torch.testing.assert_close(gradient, mean, atol=1e-6, rtol=1e-4)
     for name in ("total_loss", "policy_loss", "vf_loss", "entropy", "kl"):
-        mean = sum(n * told["learner_stats"][name] for n, told in zip(lengths, infos, strict=True)) / 10
+        mean = sum(n * part_info["learner_stats"][name] for n, part_info in zip(lengths, infos, strict=True)) / 10
         assert info["learner_stats"][name] == pytest.approx(mean, rel=1e-4, abs=1e-6)
 
 
@@ -128,19 +128,21 @@ class Noting(RandomPolicy):
 
 def test_each_epoch_has_each_row_once_in_another_order_with_fields_standardised_on_a_copy():
     with made_of(lambda: MockEnv3(50), Noting, rollout_fragment_length=50, seed=0) as worker:
-        made = worker.sample
-        worker.sample = lambda: worker.__dict__.setdefault("made", made())
+        sample = worker.sample
+        worker.sample = lambda: worker.__dict__.setdefault("made", sample())
         info, count = worker.sample_and_learn(50, 3, 20, ["rewards", "t"])
         with pytest.raises(KeyError, match="no column 'nope'"):
             worker.sample_and_learn(50, 1, None, ["nope"])
-        seen, batch = worker.get_policy().seen, worker.made
+        minibatches, batch = worker.get_policy().seen, worker.made
     info = info["default_policy"]
-    assert [len(part) for part in seen] == [20, 20, 10] * 3
-    orders = [np.concatenate([part["obs"].argmax(axis=1) for part in seen[i : i + 3]]).tolist() for i in (0, 3, 6)]
+    assert [len(part) for part in minibatches] == [20, 20, 10] * 3
+    orders = [
+        np.concatenate([part["obs"].argmax(axis=1) for part in minibatches[i : i + 3]]).tolist() for i in (0, 3, 6)
+    ]
     assert all(sorted(order) == list(range(50)) for order in orders)
     assert len({*map(tuple, orders), tuple(range(50))}) == 4
     for name in ("rewards", "t"):
-        column = np.concatenate([part[name] for part in seen[:3]])
+        column = np.concatenate([part[name] for part in minibatches[:3]])
         assert (column.mean(), column.std(), column.dtype) == (pytest.approx(0, abs=1e-6), pytest.approx(1), np.float32)
         assert np.argsort(column).tolist() == np.argsort(orders[0]).tolist(), "rows are moved whole"
     assert batch["t"].tolist() == list(range(50))
@@ -155,14 +157,14 @@ def test_sequences_stay_together():
     batch = SampleBatch({"a": np.arange(10), "b": np.arange(10.0)})
     batch["seq_lens"], batch["state_in_0"] = np.array([2, 3, 1, 4], np.int32), np.array([0.0, 2, 5, 6])
     learn_in_passes(policy, batch, 4, 4, ("b",))
-    seen = []
+    starts = []
     for part in policy.seen:
         assert part.zero_padded
         for i, (length, state) in enumerate(zip(part["seq_lens"], part["state_in_0"], strict=True)):
             start = i * part.max_seq_len
             assert part["a"][start : start + length].tolist() == list(range(int(state), int(state) + length))
-            seen.append(int(state))
-    assert sorted(seen) == sorted([0, 2, 5, 6] * 4)
+            starts.append(int(state))
+    assert sorted(starts) == sorted([0, 2, 5, 6] * 4)
     assert batch["a"].tolist() == list(range(10))
 
 
@@ -222,7 +224,7 @@ def test_ppo_minimises_the_formula(space, use_kl_loss):
         torch.testing.assert_close(mine, theirs, atol=1e-5, rtol=1e-4)
 
 
-def test_the_weight_of_the_divergence_follows_what_is_measured():
+def test_the_weight_of_the_divergence_follows_the_measured_one():
     policy = ppo(kl_coeff=0.2, kl_target=0.01)
     assert [policy.update_kl(kl) for kl in (0.0201, 0.02, 0.005, 0.0049)] == pytest.approx([0.3, 0.3, 0.3, 0.15])
     twin = ppo()
@@ -254,8 +256,8 @@ def played(policy, n=128, seed=0):
     obs = np.random.default_rng(seed).uniform(-1, 1, size=(n, 3)).astype(np.float32)
     actions, _, extra = policy.compute_actions(obs)
     rewards = (actions == (obs[:, 0] > 0)).astype(np.float32)
-    made = {"rewards": rewards, "advantages": rewards - extra.get("vf_preds", 0.5), "value_targets": rewards}
-    return SampleBatch({"obs": obs, "actions": actions, **made, **extra})
+    columns = {"rewards": rewards, "advantages": rewards - extra.get("vf_preds", 0.5), "value_targets": rewards}
+    return SampleBatch({"obs": obs, "actions": actions, **columns, **extra})
 
 
 @pytest.mark.parametrize(("cls", "updates"), [(PPOTorchPolicy, 4), (PGTorchPolicy, 1)])

@@ -48,7 +48,7 @@ def test_actions_are_of_the_space_with_their_columns(space):
         np.testing.assert_allclose(policy.compute_log_likelihoods(actions, OBS), extra["action_logp"], rtol=1e-5)
 
 
-def test_choices_of_a_box_whose_dtype_is_too_small_to_count_them_are_counted_in_int64():
+def test_choices_of_a_box_are_counted_in_int64_if_its_dtype_is_too_small():
     heard = []
 
     class Hears(gym.Env):
@@ -110,7 +110,7 @@ class Unvalued(TorchPolicy):
         return nn.Linear(3, self.num_outputs)
 
 
-def test_a_model_may_be_ones_own_without_values_too_and_a_policy_without_a_loss_says_so():
+def test_a_model_may_be_custom_or_without_values_and_a_policy_must_have_a_loss():
     policy = ppo(model={"custom_model": Valued, "custom_model_config": {"a": 1}})
     assert policy.model.config == {"a": 1}
     assert policy.compute_actions(OBS)[2]["vf_preds"].shape == (6,)
@@ -166,7 +166,7 @@ def test_state_goes_on_elsewhere_exactly_and_shares_nothing():
     assert same(twin.get_weights(), state["weights"])
 
 
-def test_one_that_remembers_acts_on_its_states():
+def test_a_recurrent_policy_acts_on_its_states():
     policy = recurrent()
     assert policy.is_recurrent()
     assert policy.num_state_tensors() == 2
@@ -175,15 +175,15 @@ def test_one_that_remembers_acts_on_its_states():
     first[0] += 1
     assert policy.get_initial_state()[0].tolist() == [0, 0, 0]
     states = [np.zeros((6, 3), np.float32), {"steps": np.zeros(6, np.float32)}]
-    _, states, one = policy.compute_actions(OBS, states)
-    _, states, two = policy.compute_actions(OBS, states)
+    _, states, first_extra = policy.compute_actions(OBS, states)
+    _, states, second_extra = policy.compute_actions(OBS, states)
     np.testing.assert_allclose(states[0], 2 * OBS, rtol=1e-6)
     assert states[1]["steps"].tolist() == [2] * 6
     before = {"obs": OBS, "state_in_0": OBS, "state_in_1": {"steps": np.ones(6, np.float32)}}
     again = policy.compute_actions_from_input_dict(before)[2]
     for values in (again["vf_preds"], policy.compute_values(before)):
-        assert np.array_equal(values, two["vf_preds"])
-    assert not np.array_equal(one["vf_preds"], two["vf_preds"])
+        assert np.array_equal(values, second_extra["vf_preds"])
+    assert not np.array_equal(first_extra["vf_preds"], second_extra["vf_preds"])
 
 
 FOUR = spaces.Box(-1, 1, (4,))
@@ -194,7 +194,7 @@ def network(space=FOUR, outputs=6, *, with_value=True, **model):
     return DefaultNetwork(space, outputs, {**MODEL_DEFAULTS, **model}, with_value=with_value)
 
 
-def test_policy_and_value_have_layers_of_their_own_of_256_each_or_share_them():
+def test_policy_and_value_have_separate_layers_of_256_or_share_them():
     shapes = lambda net: [tuple(p.shape) for name, p in net.named_parameters() if "weight" in name]
     assert set(shapes(network())) == {(256, 4), (256, 256), (6, 256), (1, 256)}
     net, x = network(fcnet_hiddens=[32], vf_share_layers=True), torch.randn(50, 4)
@@ -249,11 +249,11 @@ SPACES = {
 
 
 @pytest.mark.parametrize(("space", "counts"), SPACES.values(), ids=SPACES)
-def test_distributions_are_those_of_torch(space, counts):
+def test_distributions_equal_torchs(space, counts):
     torch.manual_seed(0)
     head = head_for(space, normalize=counts is None)
     out, other = torch.randn(2, 50, head.inputs).unbind()
-    mine, its = (dist_class_of(head)(each) for each in (out, other))
+    mine, its = (dist_class_of(head)(inputs) for inputs in (out, other))
     sample, best = mine.sample(), mine.deterministic_sample()
     assert sample.shape == best.shape == (50, *space.shape)
     if counts is None:
@@ -276,7 +276,7 @@ def test_distributions_are_those_of_torch(space, counts):
         torch.testing.assert_close(log_prob, head.log_prob(out, action))
 
 
-def test_classes_take_what_the_model_gives_and_other_action_spaces_are_refused():
+def test_distributions_take_model_outputs_and_other_action_spaces_are_refused():
     with pytest.raises(ValueError, match="no shipped distribution is for the action space"):
         head_for(spaces.Dict(a=spaces.Discrete(2)))
     out = torch.tensor([[1.0, 3.0, 0.0, 2.0, 1.0]])
@@ -309,7 +309,7 @@ def _rows(obs, rows):
     return {name: part[rows] for name, part in obs.items()} if isinstance(obs, dict) else obs[rows]
 
 
-def test_a_mask_of_another_form_is_refused_unless_the_model_is_ones_own():
+def test_a_mask_of_another_form_is_refused_except_with_a_custom_model():
     space = spaces.Dict(action_mask=spaces.MultiBinary(4), x=BOX)
     with pytest.raises(ValueError, match=r"PPOTorchPolicy cannot obey 'action_mask' of shape \(4,\) for Discrete"):
         PPOTorchPolicy(space, CHOICE, {})

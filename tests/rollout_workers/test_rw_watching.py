@@ -32,11 +32,11 @@ ONE = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 5}
 def test_callbacks_are_called_in_order_with_sums_of_the_moment():
     notes = []
 
-    def note(event, *, episode, env_index, **given):
+    def note(event, *, episode, env_index, **kwargs):
         notes.append((event, env_index, episode.length, episode.total_reward))
-        assert given["worker"] is given["env_runner"]
-        assert given["env"] is given["base_env"].get_sub_environments()[env_index]
-        assert set(given["policies"]) == {"default_policy"}
+        assert kwargs["worker"] is kwargs["env_runner"]
+        assert kwargs["env"] is kwargs["base_env"].get_sub_environments()[env_index]
+        assert set(kwargs["policies"]) == {"default_policy"}
         if event == "step":
             assert episode.active_env_steps == episode.length
             episode.hist_data.setdefault("seen", []).append(episode.last_info_for()["timestep"])
@@ -56,14 +56,14 @@ def test_callbacks_are_called_in_order_with_sums_of_the_moment():
 
 
 def test_episodes_are_forgotten_once_their_last_row_is_handed_out():
-    made = weakref.WeakSet()
-    listening = {"on_episode_created": lambda *, episode, **_: made.add(episode)}
+    episodes = weakref.WeakSet()
+    listening = {"on_episode_created": lambda *, episode, **_: episodes.add(episode)}
     settings = {"num_envs_per_env_runner": 1, "rollout_fragment_length": 10, "callback_functions": listening}
     with made_of(lambda: VectorizedMockEnv(4, 3), RandomPolicy, **settings) as worker:
         for _ in range(6):
             worker.sample()
             gc.collect()
-            assert len(made) <= 3 * (10 // 4 + 2)
+            assert len(episodes) <= 3 * (10 // 4 + 2)
 
 
 class Curious(Foreseen):
@@ -116,7 +116,7 @@ def test_states_are_kept_per_sub_env_and_rows_are_put_into_sequences():
 
 
 @pytest.mark.parametrize("mode", ["truncate_episodes", "complete_episodes"])
-def test_what_is_noted_of_chunks_is_there_when_their_episode_ends(mode):
+def test_metrics_from_chunks_are_present_when_their_episode_ends(mode):
     def count(*, episode, postprocessed_batch, **_):
         episode.custom_metrics["rows"] = episode.custom_metrics.get("rows", 0) + postprocessed_batch.count
 
@@ -127,12 +127,12 @@ def test_what_is_noted_of_chunks_is_there_when_their_episode_ends(mode):
     with made_of(lambda: MockEnv3(7), RandomPolicy, callback_functions=functions, batch_mode=mode, **ONE) as worker:
         for _ in range(5):
             worker.sample()
-        told = worker.get_metrics()
-    assert len(told) > 2
-    assert [metrics.hist_data["at_end"] for metrics in told] == [[7]] * len(told)
+        metrics_list = worker.get_metrics()
+    assert len(metrics_list) > 2
+    assert [metrics.hist_data["at_end"] for metrics in metrics_list] == [[7]] * len(metrics_list)
 
 
-def test_advantages_of_a_whole_batch_are_those_of_its_chunks():
+def test_advantages_of_a_whole_batch_equal_the_advantages_of_its_chunks():
     def batches(functions):
         settings = {"seed": 5, "model": {"fcnet_hiddens": [8]}, "lambda_": 0.9, "gamma": 0.95}
         settings |= {"num_envs_per_env_runner": 3, "rollout_fragment_length": 40, "callback_functions": functions}
@@ -173,8 +173,8 @@ def test_returns_have_both_names_and_raw_statistics_of_the_recent_and_counts_of_
 
 
 def test_faulty_episodes_are_counted_and_nothing_else():
-    whole = [episode(10, 1.0, agent_rewards={("a", "p"): 1.0}), episode(20, 2.0)]
-    assert summarize_episodes([FAULTY, *whole, FAULTY]) == {**summarize_episodes(whole), "num_faulty_episodes": 2}
+    complete = [episode(10, 1.0, agent_rewards={("a", "p"): 1.0}), episode(20, 2.0)]
+    assert summarize_episodes([FAULTY, *complete, FAULTY]) == {**summarize_episodes(complete), "num_faulty_episodes": 2}
 
 
 CUSTOM = [
@@ -191,24 +191,24 @@ def test_custom_metrics_are_summed_up_or_kept_without_nan(values, summary, kept)
     assert summarize_episodes(episodes, keep_custom_metrics=True)["custom_metrics"] == {"m": kept}
 
 
-def test_metrics_that_nobody_asks_for_are_dropped_and_counted_and_warned_of_once():
+def test_unread_metrics_are_dropped_counted_and_warned_of_once():
     log = MetricsLog(capacity=3)
     log.add(episode(i) for i in range(3))
     with pytest.warns(UserWarning, match="the metrics of 3 episodes wait") as warned:
         log.add([episode(3), episode(4)])
     log.add([episode(5)])
     assert (len(warned), log.dropped) == (1, 3)
-    assert [one.episode_length for one in log.drain()] == [3, 4, 5]
+    assert [metrics.episode_length for metrics in log.drain()] == [3, 4, 5]
     assert log.drain() == []
 
 
 def test_metrics_are_a_named_tuple_whose_fields_all_have_defaults():
     numbers = {"episode_length": 0, "episode_reward": 0, "episode_faulty": False}
-    own = {"episode_reward_raw": 0, "env_index": 0, "error": ""}
+    added = {"episode_reward_raw": 0, "env_index": 0, "error": ""}
     dicts = {name: {} for name in ("agent_rewards", "custom_metrics", "perf_stats", "hist_data", "media")}
     assert isinstance(RolloutMetrics(), tuple)
-    assert RolloutMetrics()._asdict() == {**numbers, **dicts, **own}
-    assert list(RolloutMetrics._fields)[-3:] == list(own)
+    assert RolloutMetrics()._asdict() == {**numbers, **dicts, **added}
+    assert list(RolloutMetrics._fields)[-3:] == list(added)
 
 
 @pytest.mark.parametrize("episodes", [[], [FAULTY]], ids=["none", "a faulty one"])
@@ -235,8 +235,8 @@ def test_rewards_are_by_policy_noted_numbers_joined_media_kept_and_timings_avera
 
 @pytest.mark.parametrize(("ids", "n"), [(None, 6), ([2], 4), ([], 2)], ids=str)
 def test_episodes_are_collected_from_the_local_and_the_chosen_workers(ids, n):
-    own = AlgorithmConfig().env_runners(rollout_fragment_length=10)
-    options = {"env_creator": lambda _: MockEnv(5), "default_policy_class": RandomPolicy, "config": own}
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=10)
+    options = {"env_creator": lambda _: MockEnv(5), "default_policy_class": RandomPolicy, "config": config}
     with WorkerSet(**options, num_workers=2, backend="inline") as workers:
         workers.foreach_worker("sample")
         (first, *_) = episodes = collect_episodes(workers, ids)

@@ -33,37 +33,37 @@ from swath.testing.counting import Counting, CountingEnvs, Script
 from swath.testing.faults import EnvBroke, Fault
 
 
-def test_sub_envs_are_made_each_with_a_context_of_its_own_then_validated_and_shown():
-    seen = []
+def test_each_sub_env_is_made_with_its_own_context_validated_and_shown_to_callbacks():
+    calls = []
 
     class Shown(DefaultCallbacks):
         def on_sub_environment_created(self, *, env_context, env_index, **kwargs):
-            seen.append(("shown", env_context.vector_index, env_index))
+            calls.append(("shown", env_context.vector_index, env_index))
 
         def on_create_policy(self, *, policy_id, policy):
-            seen.append(("policy", policy_id, type(policy)))
+            calls.append(("policy", policy_id, type(policy)))
 
     def create(context):
-        seen.append(("made", context.vector_index, [*context["mine"]]))
+        calls.append(("made", context.vector_index, [*context["mine"]]))
         context["mine"].append(context.vector_index)
         return MockEnv(5, context)
 
     config = AlgorithmConfig().environment(env_config={"mine": []}).env_runners(num_envs_per_env_runner=2)
-    check = lambda env, context: seen.append(("checked", context.vector_index, context is env.config))
+    check = lambda env, context: calls.append(("checked", context.vector_index, context is env.config))
     arguments = {"env_creator": create, "validate_env": check, "config": config.callbacks(Shown)}
     with mock(**arguments, num_workers=2, worker_index=1, recreated_worker=True) as worker:
         sub_env = lambda i: [("made", i, []), ("checked", i, True), ("shown", i, i)]
-        assert seen == [*sub_env(0), *sub_env(1), ("policy", "default_policy", RandomPolicy)]
+        assert calls == [*sub_env(0), *sub_env(1), ("policy", "default_policy", RandomPolicy)]
         context = worker.env.config
         assert (context.worker_index, context.num_workers, context.recreated_worker) == (1, 2, True)
-        told = worker.foreach_env_with_context(lambda env, ctx: (env.config is ctx, ctx.vector_index))
-        assert told == [(True, 0), (True, 1)]
+        facts = worker.foreach_env_with_context(lambda env, ctx: (env.config is ctx, ctx.vector_index))
+        assert facts == [(True, 0), (True, 1)]
         assert worker.foreach_env(lambda env: env.episode_length) == [5, 5]
     assert config.env_config == {"mine": []}
 
 
 @pytest.mark.parametrize("where", ["env 2", "validate", "policy", "callback"])
-def test_whatever_fails_is_raised_and_leaves_no_env_open(where):
+def test_a_failure_while_building_is_raised_and_leaves_no_env_open(where):
     def fail(*args, **kwargs):
         raise LookupError(where)
 
@@ -119,17 +119,17 @@ def test_the_newest_worker_of_the_process_is_known_and_not_kept_alive():
 
 
 def test_in_an_env_with_one_agent_the_mapping_must_give_the_policy_that_acts_and_episodes_know_it():
-    calls, seen = [], []
+    calls, notes = [], []
 
     def mapping(agent_id, episode, worker):
         calls.append((agent_id, worker))
         return "own"
 
-    note = lambda *, episode, **_: seen.append((episode.policy_for(), episode.agent_rewards))
+    note = lambda *, episode, **_: notes.append((episode.policy_for(), episode.agent_rewards))
     config = AlgorithmConfig().env_runners(rollout_fragment_length=5).multi_agent({"own"}, policy_mapping_fn=mapping)
     with mock(config=config.callbacks(on_episode_end=note)) as worker:
         assert worker.sample()["own"].count == 5
-        assert (calls, seen) == ([("agent0", worker)], [("own", {("agent0", "own"): 5.0})])
+        assert (calls, notes) == ([("agent0", worker)], [("own", {("agent0", "own"): 5.0})])
         worker.set_policy_mapping_fn(lambda *_, **__: "other")
         with pytest.raises(KeyError, match="'other' for agent 'agent0'; in an env with one agent 'own' acts"):
             worker.sample()
@@ -173,13 +173,13 @@ ATTRIBUTES = {
 
 @pytest.fixture(scope="module")
 def worker():
-    with learner(num_envs_per_env_runner=2) as made:
-        made.learn_on_batch(made.sample())
-        yield made
+    with learner(num_envs_per_env_runner=2) as built:
+        built.learn_on_batch(built.sample())
+        yield built
 
 
 @pytest.mark.parametrize("name", ATTRIBUTES)
-def test_it_is_what_is_written(name, worker):
+def test_an_attribute_has_its_documented_content(name, worker):
     assert ATTRIBUTES[name](worker)
 
 
@@ -190,12 +190,12 @@ def test_the_log_is_a_file_the_level_comes_back_and_without_a_directory_nothing_
     monkeypatch.setattr(LOGGER, "level", logging.ERROR)
     where, handlers = tmp_path / "new" / "dir", list(LOGGER.handlers)
     with mock(log_dir=str(where), config={"log_level": "INFO"}):
-        LOGGER.info("said")
-    LOGGER.error("said later")
+        LOGGER.info("first")
+    LOGGER.error("second")
     assert LOGGER.level == logging.ERROR
     assert [path.name for path in where.iterdir()] == ["worker_0.log"]
     text = (where / "worker_0.log").read_text()
-    assert ("said" in text, "later" in text) == (True, False)
+    assert ("first" in text, "second" in text) == (True, False)
     with mock():
         assert LOGGER.handlers == handlers
 
@@ -218,12 +218,12 @@ REFUSED = [
 
 
 @pytest.mark.parametrize(("make", "wrong", "error", "words"), REFUSED)
-def test_an_argument_that_cannot_be_is_refused(make, wrong, error, words):
+def test_an_invalid_argument_is_refused(make, wrong, error, words):
     with pytest.raises(error, match=words):
         make(**wrong)
 
 
-def test_a_creator_may_make_no_env_and_its_worker_says_what_it_has():
+def test_a_creator_may_make_no_env():
     spaces = dict.fromkeys([DEFAULT], (gym.spaces.Discrete(2), gym.spaces.Discrete(2)))
     with mock(env_creator=lambda _: None, spaces=spaces, tf_session_creator=None) as worker:
         assert (worker.env, worker.async_env, worker.foreach_env(print)) == (None, None, [])
@@ -233,13 +233,13 @@ def test_a_creator_may_make_no_env_and_its_worker_says_what_it_has():
 
 
 def test_apply_place_and_health():
-    with bare() as worker, socket.socket() as own:
+    with bare() as worker, socket.socket() as server:
         assert worker.get_host() == platform.node()
         assert socket.inet_aton(worker.get_node_ip())
-        own.bind(("", worker.find_free_port()))
-        assert worker.apply(lambda own, n, *, m: (own, n, m), 1, m=2) == (worker, 1, 2)
+        server.bind(("", worker.find_free_port()))
+        assert worker.apply(lambda server, n, *, m: (server, n, m), 1, m=2) == (worker, 1, 2)
         with pytest.raises(ZeroDivisionError):
-            worker.apply(lambda own: 1 / 0)
+            worker.apply(lambda server: 1 / 0)
         assert worker.apply("ping") == worker.ping() == "pong"
         worker.remove_policy()
         with pytest.raises(AssertionError, match="no policy"):
@@ -260,10 +260,10 @@ def test_lock():
         worker.lock(0.0)
 
 
-def test_spaces_are_those_before_preprocessing_and_batches_come_with_their_count():
+def test_spaces_are_shown_before_preprocessing_and_batches_come_with_their_count():
     box, few = gym.spaces.Box(-1, 1, (3,)), gym.spaces.Discrete(4)
-    given = {"a": (box, few), "__env__": (few, few)}
-    with bare(spaces=given, config={"policies": ["a", "b"]}) as worker:
+    spaces = {"a": (box, few), "__env__": (few, few)}
+    with bare(spaces=spaces, config={"policies": ["a", "b"]}) as worker:
         assert worker.get_spaces() == {"a": (box, few), "b": (few, few), "__env__": (few, few)}
         assert worker.get_policy("b").observation_space != few
     with two() as worker:
@@ -291,11 +291,11 @@ def test_a_worker_that_was_stopped_has_closed_all_and_is_closed():
 
 
 def test_the_config_is_copied_and_may_be_a_dict_or_frozen():
-    given = AlgorithmConfig().env_runners(rollout_fragment_length=7)
-    given.freeze()
-    with mock(config=given) as worker:
+    config = AlgorithmConfig().env_runners(rollout_fragment_length=7)
+    config.freeze()
+    with mock(config=config) as worker:
         worker.config.env_runners(rollout_fragment_length=9)
-        assert (worker.sample().count, given.rollout_fragment_length) == (9, 7)
+        assert (worker.sample().count, config.rollout_fragment_length) == (9, 7)
     with mock(config={"rollout_fragment_length": 3, "fake_sampler": True}) as worker:
         assert worker.sample().count == 3
         assert worker.sample() is not worker.last_batch is not None, "a fake sampler hands out copies"
@@ -345,7 +345,7 @@ def test_the_first_worker_seeds_its_envs_with_the_root_and_those_after_it_once()
     assert {seed for env in envs for seed in env.seeds[1:]} == {None}
 
 
-def test_no_two_seeds_of_a_root_are_alike_over_roles_workers_envs_lives_and_envs_made_anew():
+def test_no_two_seeds_of_a_root_are_equal():
     workers = product(range(64), range(8), (False, True))
     found = [seed for worker in workers for seed in Seeds(12345, *worker).env_seeds(64)]
     found += [Seeds(12345).rebuilt_env_seed(env, 64, time) for env in range(64) for time in range(1, 200)]
@@ -378,32 +378,32 @@ def test_equal_seeds_give_equal_batches_and_the_process_draws_as_if_there_were_n
     def batches():
         config = {**SMALL, "seed": 3, "num_envs_per_env_runner": 2}
         with mock(env_creator=cartpole, default_policy_class=policy, config=config) as worker:
-            made = [worker.sample()]
+            sampled = [worker.sample()]
             if policy is PPOTorchPolicy:
-                worker.learn_on_batch(made[0])
-            return [*made, worker.sample()]
+                worker.learn_on_batch(sampled[0])
+            return [*sampled, worker.sample()]
 
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
     wanted = drawn()
     random.seed(0), np.random.seed(0), torch.manual_seed(0)
-    one = batches()
+    first = batches()
     assert drawn() == wanted
-    for mine, theirs in zip(one, batches(), strict=True):
+    for mine, theirs in zip(first, batches(), strict=True):
         for name in mine:
             np.testing.assert_array_equal(mine[name], theirs[name], err_msg=name)
 
 
 def test_workers_begin_with_equal_weights_and_explore_differently():
-    made = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": {**SMALL, "seed": 3}}
-    with mock(worker_index=1, **made) as one, mock(worker_index=2, **made) as other:
-        assert one.seed != other.seed
-        assert alike(one.get_weights(), other.get_weights())
-        assert one.sample()["actions"].tolist() != other.sample()["actions"].tolist()
+    arguments = {"env_creator": cartpole, "default_policy_class": PPOTorchPolicy, "config": {**SMALL, "seed": 3}}
+    with mock(worker_index=1, **arguments) as first, mock(worker_index=2, **arguments) as second:
+        assert first.seed != second.seed
+        assert alike(first.get_weights(), second.get_weights())
+        assert first.sample()["actions"].tolist() != second.sample()["actions"].tolist()
 
 
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_what_a_seeded_worker_draws_on_a_gpu_is_its_own():
+def test_a_seeded_worker_has_its_own_random_stream_on_a_gpu():
     torch.rand(1, device="cuda")
     before, drawn = torch.cuda.get_rng_state(), []
     config = AlgorithmConfig().debugging(seed=3).resources(num_gpus=1)

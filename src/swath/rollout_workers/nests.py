@@ -18,7 +18,7 @@ ARRAYS = (np.ndarray, torch.Tensor)
 def map_nest(function: Callable[..., Any], nest: Any, *others: Any) -> Any:
     """Return `function(leaf, *leaves_of_the_others)` for each leaf of `nest`, in a nest of the same structure.
 
-    Whatever is no dict or tuple is a leaf. Named tuples stay what they are, dicts of other types become plain ones.
+    Any value but a dict or tuple is a leaf. Named tuples stay named tuples, dicts of other types become plain ones.
 
     Args:
         function: called once per leaf.

@@ -1,4 +1,4 @@
-"""Base of workers whose items are fetched by others, as `ray.util.iter.from_actors` does.
+"""The base of workers that serve items to callers, as `ray.util.iter.from_actors` needs them.
 
 item_generator ─▶ transforms ─▶ par_iter_next | par_iter_next_batch
                         └─▶ dealt to callers in turn ─▶ par_iter_slice | par_iter_slice_batch
@@ -23,7 +23,7 @@ class LocalIterator(Iterator[Any]):
     """Iterates over items; each method returns an iterator over the results, with the names of Ray's own.
 
     Args:
-        items: what is iterated over, once.
+        items: iterated over once.
     """
 
     def __init__(self, items: Iterable[Any]) -> None:
@@ -56,7 +56,7 @@ class LocalIterator(Iterator[Any]):
 class ParallelIteratorWorker:
     """Serves items to several callers, after transforms.
 
-    What a transform or the source raises is raised by the call; the next one goes on behind that item.
+    What a transform or the source raises is raised by the call; the next call continues after that item.
 
     Args:
         item_generator: an iterable, or a function that makes one.
@@ -117,19 +117,19 @@ class ParallelIteratorWorker:
         """
         if not 0 <= start < step:
             raise ValueError(f"start={start} must be at least 0 and below step={step}")
-        mine = self._par_iter_slices[start]
-        while not mine:
+        items = self._par_iter_slices[start]
+        while not items:
             item = self.par_iter_next()
             self._par_iter_slices[self._par_iter_turn].append(item)
             self._par_iter_turn = (self._par_iter_turn + 1) % step
-        return mine.popleft()
+        return items.popleft()
 
     def par_iter_slice_batch(self, step: int, start: int, batch_ms: float) -> list[Any]:
         """Return several items of `par_iter_slice`; see `par_iter_next_batch` for how many."""
         return _take_for(lambda: self.par_iter_slice(step, start), batch_ms)
 
     def _par_iter_link(self) -> None:
-        """Chain the transforms behind the source."""
+        """Chain the transforms after the source."""
         # Ray's own iterator where that is in use in this process, as transforms made by it expect
         rays: Any = sys.modules.get("ray.util.iter")
         source = self._par_iter_source

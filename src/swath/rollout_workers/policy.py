@@ -1,4 +1,4 @@
-"""What a worker asks of a policy, what it does where a class says nothing, and a policy that acts at random."""
+"""The base class of policies with its defaults, and a policy that acts at random."""
 
 from __future__ import annotations
 

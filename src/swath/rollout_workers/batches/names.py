@@ -24,7 +24,7 @@ STATE_IN, STATE_OUT = "state_in_", "state_out_"
 
 
 class ColumnNames:
-    """Every column that a worker writes, and what it holds in row i."""
+    """Names of the columns that workers write, with the content of row i."""
 
     OBS = CUR_OBS = "obs"  # the observation acted on, processed and filtered
     NEXT_OBS = "new_obs"  # the observation after it; where an episode ends, its true last one
@@ -133,7 +133,7 @@ _ARGUMENTS = tuple(field.name for field in fields(ViewRequirement))
 SHIFTED = {ColumnNames.PREV_ACTIONS: ColumnNames.ACTIONS, ColumnNames.PREV_REWARDS: ColumnNames.REWARDS}
 
 BEFORE = tuple(SHIFTED)
-# The columns that are there only if a policy asks for them.
+# Columns that workers add only if a policy requires them.
 OPTIONAL = (*BEFORE, ColumnNames.INFOS, ColumnNames.ENV_ID, ColumnNames.AGENT_ID)
 
 

@@ -154,7 +154,7 @@ class LoneAgents(Agents):
         if infos is None:
             infos, positions = [self._host.info_of(env) for env in envs], range(len(envs))
         agent_infos = [*zip(repeat(infos), positions)] if any(infos) else ()
-        return self._keep(self._rows, ids, partial(self._rows.sliced, leaves), agent_infos)
+        return self._keep(self._rows, ids, partial(self._rows.select_observations, leaves), agent_infos)
 
     def _act(self) -> Leaves:
         """Return the actions of all envs, also of envs that will ignore them."""
@@ -249,7 +249,7 @@ class ManyAgents(Agents):
             for agent, info in result[INFOS].items():
                 info_by_slot[episode.slots.get(agent, NONE)] = info
         for policy, positions, ids in self._by_policy(observed):
-            read = partial(policy.packed, [values[i] for i in positions.tolist()])
+            read = partial(policy.pack_observations, [values[i] for i in positions.tolist()])
             agent_infos = [([info_by_slot.get(slot, {})], 0) for slot in ids.tolist()] if info_by_slot else ()
             failed |= self._keep(policy, ids, read, agent_infos)
         return failed

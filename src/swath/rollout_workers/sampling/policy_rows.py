@@ -156,7 +156,7 @@ class PolicyRows:
         self._looks_at_episodes = getattr(self.policy, "looks_at_episodes", True)
         self._values_later = getattr(self.policy, "values_later", False)
 
-    def sliced(self, leaves: Leaves, which: Which) -> Any:
+    def select_observations(self, leaves: Leaves, which: Which) -> Any:
         """Return some observations `[n, …]` as the filter takes them; as leaves, if they stay unchanged.
 
         Raises:
@@ -165,9 +165,11 @@ class PolicyRows:
         some = [leaf[which] for leaf in leaves]
         return some if self._passes_on else self._preprocessor.transform_batch(some)
 
-    def packed(self, values: Sequence[Any], which: Which) -> Any:
+    def pack_observations(self, values: Sequence[Any], which: Which) -> Any:
         """Return some observations of envs as the filter takes them; see `sliced`."""
-        return self.sliced(self._pack(values[which] if isinstance(which, slice) else [values[i] for i in which]), _ALL)
+        return self.select_observations(
+            self._pack(values[which] if isinstance(which, slice) else [values[i] for i in which]), _ALL
+        )
 
     def observe(self, observations: Any, infos: AgentInfos) -> Array:
         """Keep observations as the policy sees them, with their infos; return their rows.
@@ -202,7 +204,7 @@ class PolicyRows:
         """
         policy, fields = self.policy, slots.fields
         rows = fields["row"][ids]
-        columns = {ColumnNames.OBS: self.observed(rows)}
+        columns = {ColumnNames.OBS: self.observations(rows)}
         if self._initial:
             columns |= self.states(fields["before"][ids])
         if self.wanted.input:
@@ -231,11 +233,11 @@ class PolicyRows:
         if self._unvalued:
             rows = np.concatenate(self._unvalued)
             parts = np.split(rows, range(_VALUES_AT_ONCE, len(rows), _VALUES_AT_ONCE))
-            values = [self.policy.compute_values({ColumnNames.OBS: self.observed(part)}) for part in parts]
+            values = [self.policy.compute_values({ColumnNames.OBS: self.observations(part)}) for part in parts]
             self._answers.end_with(np.concatenate(values))
             self._unvalued = []
 
-    def observed(self, rows: Array) -> Any:
+    def observations(self, rows: Array) -> Any:
         """Return observations, `[n, …]`."""
         return nest_of(self._seen, self._observations.take(rows))
 
@@ -247,7 +249,7 @@ class PolicyRows:
         """Return the info that came with an observation."""
         return info_of(*self._infos.get(row, _NO_INFO))
 
-    def answered(self, rows: Array) -> dict[str, Any]:
+    def answers(self, rows: Array) -> dict[str, Any]:
         """Return the columns of the policy's answers in these rows."""
         leaves = iter(self._answers.take(rows))
         layout = {ColumnNames.ACTIONS: self._first[ColumnNames.ACTIONS], **self._extras}
@@ -255,14 +257,14 @@ class PolicyRows:
 
     def states(self, before: Array) -> dict[str, Any]:
         """Return the columns of states before an answer that followed the answers in these rows."""
-        return {f"{STATE_IN}{i}": self.after(before, f"{STATE_OUT}{i}") for i in range(len(self._initial))}
+        return {f"{STATE_IN}{i}": self.previous(before, f"{STATE_OUT}{i}") for i in range(len(self._initial))}
 
-    def after(self, rows: Array, name: str) -> Any:
+    def previous(self, rows: Array, name: str) -> Any:
         """Return a column of actions or states in rows; where a row is `NONE`, what an episode begins with."""
         missing, initial = rows == NONE, self._first[name]
         if missing.all():
             return map_nest(lambda leaf: np.repeat(leaf[None], len(rows), axis=0), initial)
-        column = self.answered(np.where(missing, 0, rows))[name]
+        column = self.answers(np.where(missing, 0, rows))[name]
         if missing.any():
             map_nest(lambda leaf, value: leaf.__setitem__(missing, value), column, initial)
         return column
@@ -284,7 +286,7 @@ class PolicyRows:
             name: as_column(fields[field][ids]) for name, field in OPTIONAL_FIELDS.items() if name in wanted
         }
         if ColumnNames.PREV_ACTIONS in wanted:
-            columns[ColumnNames.PREV_ACTIONS] = self.after(fields["before"][ids], ColumnNames.ACTIONS)
+            columns[ColumnNames.PREV_ACTIONS] = self.previous(fields["before"][ids], ColumnNames.ACTIONS)
         if ColumnNames.INFOS in wanted:
             columns[ColumnNames.INFOS] = self.infos_at(fields["row"][ids])
         if ColumnNames.AGENT_ID in wanted:

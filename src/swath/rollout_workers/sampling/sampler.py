@@ -133,15 +133,15 @@ class BatchMaker:
         wanted, before = policy.wanted.batch, records["before"]
         plain = _ALWAYS | {name: field for name, field in OPTIONAL_FIELDS.items() if name in wanted}
         columns = {
-            ColumnNames.OBS: policy.observed(records["acted"]),
-            ColumnNames.NEXT_OBS: policy.observed(records["row"]),
-            **policy.answered(records["answer"]),
+            ColumnNames.OBS: policy.observations(records["acted"]),
+            ColumnNames.NEXT_OBS: policy.observations(records["row"]),
+            **policy.answers(records["answer"]),
             **policy.states(before),
             ColumnNames.T: records["clock"] - records["start"],
             **{name: as_column(records[field]) for name, field in plain.items()},
         }
         if ColumnNames.PREV_ACTIONS in wanted:
-            columns[ColumnNames.PREV_ACTIONS] = policy.after(before, ColumnNames.ACTIONS)
+            columns[ColumnNames.PREV_ACTIONS] = policy.previous(before, ColumnNames.ACTIONS)
         if ColumnNames.INFOS in wanted:
             columns[ColumnNames.INFOS] = object_array(policy.infos_at(records["row"]))
         if ColumnNames.AGENT_ID in wanted:

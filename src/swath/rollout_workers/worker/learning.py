@@ -129,4 +129,4 @@ def require_same(value: Any, name: str) -> None:
     values = gather_objects(value)
     if any(other != values[0] for other in values):
         by_rank = "; ".join(f"rank {rank}: {other}" for rank, other in enumerate(values))
-        raise ValueError(f"the ranks have different {name}, none of them goes on: {by_rank}")
+        raise ValueError(f"the ranks have different {name}, all of them stop: {by_rank}; make them equal")

@@ -48,7 +48,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         batch = worker.sample()
     ```
 
-    Used by one thread at a time; only `ping`, `get_host`, `get_node_ip`, `lock` and `unlock` may be called meanwhile.
+    Used by one thread at a time; others may call only `ping`, `get_host`, `get_node_ip`, `lock` and `unlock`.
 
     Args:
         env_creator: makes an env of an `EnvContext`; called once per sub-env. None: a worker without env.

@@ -162,7 +162,7 @@ def synchronous_parallel_sample(
 
     Args:
         worker_set: a `WorkerSet`.
-        max_env_steps: until there are so many env steps; None: one fragment of each worker.
+        max_env_steps: number of env steps to collect at least; None: one fragment of each worker.
         max_agent_steps: the same in steps of agents.
         concat: one batch; False: a list.
 

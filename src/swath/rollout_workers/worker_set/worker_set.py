@@ -39,7 +39,7 @@ FILTERS_S = 10.0
 
 
 class WorkerSet:
-    """Many rollout workers as one; those that die are replaced, and know then what the others know.
+    """Many rollout workers as one; dead workers are replaced, with the policies, weights and filters of the others.
 
     ```python
     config = AlgorithmConfig().env_runners(num_env_runners=4, num_envs_per_env_runner=8).environment("CartPole-v1")
@@ -401,7 +401,7 @@ class WorkerSet:
         """Collect from all remote workers, or from the local one if there are none.
 
         Args:
-            min_env_steps: collect until there are so many; None: one fragment of each worker.
+            min_env_steps: number of env steps to collect at least; None: one fragment of each worker.
             min_agent_steps: the same in steps of agents.
             concat: one batch; False: a list of the workers' batches, in order of worker and request.
             timeout_seconds: None: `config.sample_timeout_s`. Fragments that are late then are part of the next batch.
