@@ -1,4 +1,4 @@
-"""PPO on a Gymnasium env, with an evaluator beside the training, in a process of its own.
+"""Train PPO on a Gymnasium env while an evaluator plays episodes in another process.
 
 python examples/ppo_with_evaluator.py [--env CartPole-v1] [--frames 100000]
 
@@ -17,28 +17,28 @@ ENVS, BATCH, EVERY = 8, 1024, 10
 
 
 def show(result: EvalResult) -> None:
-    """One line."""
+    """Print a result as one line."""
     low, high = result["eval/reward_ci_low"], result["eval/reward_ci_high"]
     print(f"{result.step:>9,} frames   return {result['eval/reward']:6.1f}   [{low:.1f}, {high:.1f}]", flush=True)
 
 
 def main() -> None:
-    """Train, and print evaluations as they come."""
+    """Train, and print evaluations when they are done."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--frames", type=int, default=100_000)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)  # small networks lose time with more
-    env = gymnasium.make(asked.env)
+    env = gymnasium.make(arguments.env)
     spaces = env.observation_space, env.action_space
     actor = make_policy(*spaces)
     learner = PPO(actor, default_config(*spaces))
     with (
         Collector(
-            asked.env, actor, envs_per_worker=ENVS, frames_per_batch=BATCH, total_frames=asked.frames, seed=0
+            arguments.env, actor, envs_per_worker=ENVS, frames_per_batch=BATCH, total_frames=arguments.frames, seed=0
         ) as collector,
         Evaluator(
-            asked.env,
+            arguments.env,
             policy_factory=lambda: make_policy(*spaces),
             backend="process",
             num_trajectories=20,

@@ -1,4 +1,4 @@
-"""A node of a Ray cluster is lost while its workers collect, and another one comes: batches go on, all of one size.
+"""Lose a node of a Ray cluster while its workers collect, and add another: all batches have the promised size.
 
 python examples/ray_nodes.py [--per-node 2]      # needs swath[ray]; it starts the nodes on this machine
 
@@ -17,17 +17,17 @@ from swath import RayCollector
 FRAMES = 200
 
 
-def report(what: str, collector: RayCollector, batches: int) -> None:
-    """One line: what has happened, and what the collector says."""
+def report(event: str, collector: RayCollector, batches: int) -> None:
+    """Print an event and the collector's numbers as one line."""
     stats = collector.stats()
     facts = ", ".join(
         f"{name} {stats[name]}" for name in ("workers_alive", "restarts", "fragments_lost", "workers_lost")
     )
-    print(f"{what}: {batches} batches of {FRAMES} frames; {facts}", flush=True)
+    print(f"{event}: {batches} batches of {FRAMES} frames; {facts}", flush=True)
 
 
 def draw(collector: RayCollector, is_enough: Callable[[dict[str, Any]], bool]) -> int:
-    """Draw batches until it is enough; how many. Whatever happens to workers, a batch has its promised size."""
+    """Draw batches until the stats are as wanted, and return how many; each has its promised size."""
     batches = 0
     while not batches or not is_enough(collector.stats()):
         batch = collector.next()
@@ -37,7 +37,7 @@ def draw(collector: RayCollector, is_enough: Callable[[dict[str, Any]], bool]) -
 
 
 def main() -> None:
-    """Lose a node, get another."""
+    """Lose a node and add another."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--per-node", type=int, default=2)
     per_node = parser.parse_args().per_node
@@ -53,10 +53,10 @@ def main() -> None:
         cluster.remove_node(nodes[1], allow_graceful=False)
         batches = draw(collector, lambda stats: stats["workers_alive"] == per_node)
         batches += draw(collector, lambda stats: stats["restarts"] == per_node)
-        report("a node is lost", collector, batches)  # what is left collects; the next lives wait for room
+        report("a node is lost", collector, batches)  # the other workers collect; the next lives wait for room
 
         cluster.add_node(num_cpus=per_node)
-        report("another has come", collector, draw(collector, lambda stats: stats["workers_alive"] == workers))
+        report("another node joined", collector, draw(collector, lambda stats: stats["workers_alive"] == workers))
         print(f"{collector.stats()['frames']} frames were delivered, {collector!r}")
     ray.shutdown()
     cluster.shutdown()

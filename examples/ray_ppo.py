@@ -1,4 +1,4 @@
-"""PPO over `RayCollector`: actors of a Ray cluster collect, and one more evaluates beside the training.
+"""Train PPO with `RayCollector`: actors of a Ray cluster collect, and another one evaluates during the training.
 
 python examples/ray_ppo.py [--env CartPole-v1] [--frames 100000] [--workers 2]      # needs swath[ray]
 
@@ -21,40 +21,40 @@ ENVS, SHARE, EVERY = 8, 1024, 10
 
 
 def show(result: EvalResult) -> None:
-    """One line."""
+    """Print a result as one line."""
     low, high = result["eval/reward_ci_low"], result["eval/reward_ci_high"]
     print(f"{result.step:>9,} frames   return {result['eval/reward']:6.1f}   [{low:.1f}, {high:.1f}]", flush=True)
 
 
 def main() -> None:
-    """Train, and print evaluations as they come."""
+    """Train, and print evaluations when they are done."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--env", default="CartPole-v1")
     parser.add_argument("--frames", type=int, default=100_000)
     parser.add_argument("--workers", type=int, default=2)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)  # small networks lose time with more
-    env = gymnasium.make(asked.env)
+    env = gymnasium.make(arguments.env)
     spaces = env.observation_space, env.action_space
     actor = make_policy(*spaces)
     learner = PPO(actor, default_config(*spaces))
     with (
         RayCollector(
-            asked.env,
+            arguments.env,
             actor,
             sync=True,
-            num_collectors=asked.workers,
+            num_collectors=arguments.workers,
             envs_per_worker=ENVS,
-            frames_per_batch=SHARE * asked.workers,
-            total_frames=asked.frames,
+            frames_per_batch=SHARE * arguments.workers,
+            total_frames=arguments.frames,
             seed=0,
         ) as collector,
         Evaluator(
-            asked.env,
+            arguments.env,
             policy_factory=lambda: make_policy(*spaces),
             backend="ray",
             num_gpus=0,
-            ray_kwargs={"num_cpus": 0},  # finds a place also where the workers have taken every CPU
+            ray_kwargs={"num_cpus": 0},  # starts even if the workers use every CPU
             num_trajectories=20,
             num_envs=ENVS,
             busy_policy="latest",

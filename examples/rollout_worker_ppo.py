@@ -1,4 +1,4 @@
-"""CartPole-v1 by PPO, with one `RolloutWorker` that samples and learns.
+"""Solve CartPole-v1 by PPO, with one `RolloutWorker` that samples and learns.
 
     python examples/rollout_worker_ppo.py [--frames 50000] [--seeds 0] [--out ppo.csv] [--picture ppo.png]
 
@@ -23,7 +23,7 @@ EPOCHS, MINIBATCH = 10, 64
 
 
 def worker_for(seed, frames):
-    """Its learning rate falls to 0 over the run, so that what was learned stays."""
+    """Build a worker whose learning rate falls to 0 over the run, so that the policy stays good."""
     config = (
         AlgorithmConfig()
         .env_runners(num_envs_per_env_runner=ENVS, rollout_fragment_length=STEPS)
@@ -36,23 +36,26 @@ def worker_for(seed, frames):
 
 
 def train(seed, frames):
-    """The rows of a run's curve, and its score."""
-    rows, lately = [], []
+    """Train once, and return the rows of the curve and the score."""
+    rows, recent = [], []
     with worker_for(seed, frames) as worker:
         for sampled in range(ENVS * STEPS, frames + 1, ENVS * STEPS):
             worker.sample_and_learn(ENVS * STEPS, EPOCHS, MINIBATCH, ["advantages"])
             worker.set_global_vars({"timestep": sampled})
-            lately = [*lately, *(episode.episode_reward for episode in worker.get_metrics())][-20:]
-            rows.append({"seed": seed, "frames": sampled, "return": round(float(np.mean(lately or [0])), 2)})
+            recent = [*recent, *(episode.episode_reward for episode in worker.get_metrics())][-20:]
+            rows.append({"seed": seed, "frames": sampled, "return": round(float(np.mean(recent or [0])), 2)})
         policy = worker.get_policy()
         score, _ = evaluate_policy(
-            lambda seen: policy.compute_actions(seen, explore=False)[0], ENV, n_eval_episodes=20, num_envs=20
+            lambda observation: policy.compute_actions(observation, explore=False)[0],
+            ENV,
+            n_eval_episodes=20,
+            num_envs=20,
         )
     return rows, score
 
 
 def draw(rows, scores, path):
-    """A line per seed."""
+    """Draw a line per seed."""
     from matplotlib.figure import Figure  # noqa: PLC0415  the rest of this script needs no plot
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
@@ -75,19 +78,19 @@ def main():
     parser.add_argument("--seeds", type=int, nargs="+", default=[0])
     parser.add_argument("--out", type=Path, default=Path("rollout_worker_ppo.csv"))
     parser.add_argument("--picture", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)  # small networks lose time with more
     rows, scores = [], {}
-    for seed in asked.seeds:
-        curve, scores[seed] = train(seed, asked.frames)
+    for seed in arguments.seeds:
+        curve, scores[seed] = train(seed, arguments.frames)
         rows += curve
         print(f"seed {seed}: mean return of 20 episodes {scores[seed]:.1f}", flush=True)
-    with asked.out.open("w", newline="") as file:
+    with arguments.out.open("w", newline="") as file:
         table = csv.DictWriter(file, fieldnames=rows[0], lineterminator="\n")
         table.writeheader()
         table.writerows(rows)
-    if asked.picture is not None:
-        draw(rows, scores, asked.picture)
+    if arguments.picture is not None:
+        draw(rows, scores, arguments.picture)
 
 
 if __name__ == "__main__":

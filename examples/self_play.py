@@ -1,9 +1,9 @@
-"""A policy learns the game of Nim against earlier versions of itself, which join while it runs.
+"""Train a policy to play Nim against its own earlier versions, which are added during the run.
 
     python examples/self_play.py [--iterations 60] [--workers 2] [--clearly 0.3]
 
-`main` plays one side of each game, a frozen version of it the other. Whenever its mean result, from -1 to 1, is clearly
-above 0, it joins the versions to play against. At the end it plays against the rule that cannot be beaten.
+`main` plays one side of each game, a frozen version of it the other. When its mean result, from -1 to 1, is clearly
+above 0, a copy joins the versions to play against. At the end its moves are compared with the unbeatable rule.
 """
 
 import argparse
@@ -17,11 +17,11 @@ from swath import AlgorithmConfig, WorkerSet
 from swath.rollout_workers import PPOTorchPolicy, RandomPolicy, collect_metrics
 
 STONES, MAIN = 12, "main"
-MOST_VERSIONS = 6
+MAX_VERSIONS = 6
 
 
 def policy_of(versions, agent_id, episode, **_):
-    """Of each game, `main` plays the one side that the game's number says; a version plays the other."""
+    """Let `main` play first in games of even number and second in odd ones; a version plays the other side."""
     main = ("first", "second")[episode.episode_id % 2] if episode is not None else "first"
     return MAIN if agent_id == main else versions[episode.episode_id // 2 % len(versions)]
 
@@ -41,12 +41,12 @@ def config_for(workers):
 
 
 def main_score(metrics):
-    """Mean result of `main` in the games of an iteration, from -1 (all lost) to 1."""
+    """Return the mean result of `main` in the games of an iteration, from -1 (all lost) to 1."""
     return metrics["policy_reward_mean"][MAIN]
 
 
 def mistakes(policy):
-    """In how many of the positions that can be won it does not move as the unbeatable rule does."""
+    """Count the winnable positions, and those in which the policy differs from the unbeatable rule."""
     winning = [stones for stones in range(1, STONES + 1) if stones % 4]
     actions, _, _ = policy.compute_actions(np.eye(STONES + 1, dtype=np.float32)[winning], explore=False)
     return sum(int(action) + 1 != stones % 4 for action, stones in zip(actions, winning, strict=True)), len(winning)
@@ -57,19 +57,21 @@ def main():
     parser.add_argument("--iterations", type=int, default=60)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--clearly", type=float, default=0.3)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)  # small networks lose time with more
     versions = ["random"]
-    with WorkerSet(env_creator=lambda _: Nim(STONES), config=config_for(asked.workers), backend="process") as workers:
+    with WorkerSet(
+        env_creator=lambda _: Nim(STONES), config=config_for(arguments.workers), backend="process"
+    ) as workers:
         local = workers.local_worker()
-        for iteration in range(asked.iterations):
+        for iteration in range(arguments.iterations):
             batch = workers.sample()
             score = main_score(collect_metrics(workers))
             for _ in range(4):
                 local.learn_on_batch(batch)
             workers.sync_weights()
             print(f"{iteration:3}  {score:5.2f} against {len(versions)} versions", flush=True)
-            if score > asked.clearly and len(versions) < MOST_VERSIONS:
+            if score > arguments.clearly and len(versions) < MAX_VERSIONS:
                 versions = [*versions, f"{MAIN}_{iteration}"]
                 workers.add_policy(
                     versions[-1],

@@ -1,4 +1,4 @@
-"""CartPole-v1 by double DQN: Swath collects into TorchRL's replay buffer, the loss is plain torch.
+"""Solve CartPole-v1 by double DQN: Swath collects into TorchRL's replay buffer, the loss is plain torch.
 
 python examples/torchrl_dqn.py [--frames 30000] [--seed 0]
 """
@@ -17,7 +17,7 @@ GAMMA, TAU = 0.99, 0.01
 
 
 class EpsilonGreedy(nn.Module):
-    """The action of most value, or with probability `epsilon` any. As a buffer it travels with the weights."""
+    """Picks the action of highest value, or with probability `epsilon` any; a buffer, it travels with the weights."""
 
     epsilon: torch.Tensor
 
@@ -27,19 +27,19 @@ class EpsilonGreedy(nn.Module):
         self.register_buffer("epsilon", torch.tensor(1.0))
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """An action per row."""
+        """Return an action per row."""
         best = self.values(observation).argmax(-1)
         return torch.where(torch.rand(best.shape) < self.epsilon, torch.randint(2, best.shape), best)
 
 
 def loss_of(values: nn.Module, target: nn.Module, rows: object) -> torch.Tensor:
-    """Of rows `[n]` from the replay buffer; `terminated`, not `done`: a truncated episode would have gone on."""
-    taken = values(rows["observation"]).gather(-1, rows["action"].unsqueeze(-1))
+    """Return the loss of rows `[n]`; it reads `terminated`, not `done`: a truncated episode would have gone on."""
+    chosen = values(rows["observation"]).gather(-1, rows["action"].unsqueeze(-1))
     with torch.no_grad():
         best = values(rows["next", "observation"]).argmax(-1, keepdim=True)
-        ahead = target(rows["next", "observation"]).gather(-1, best)
-        wanted = rows["next", "reward"] + GAMMA * ahead * ~rows["next", "terminated"]
-    return nn.functional.smooth_l1_loss(taken, wanted)
+        future = target(rows["next", "observation"]).gather(-1, best)
+        expected = rows["next", "reward"] + GAMMA * future * ~rows["next", "terminated"]
+    return nn.functional.smooth_l1_loss(chosen, expected)
 
 
 def main() -> float:
@@ -76,7 +76,9 @@ def main() -> float:
             if number % 50 == 49:
                 mean = collector.stats().get("episode_return", float("nan"))
                 print(f"{frames:>9,} frames   return {mean:6.1f}", flush=True)
-    score, spread = evaluate_policy(lambda seen: policy.values(seen).argmax(-1), "CartPole-v1", n_eval_episodes=20)
+    score, spread = evaluate_policy(
+        lambda observation: policy.values(observation).argmax(-1), "CartPole-v1", n_eval_episodes=20
+    )
     print(f"mean return of 20 episodes: {score:.1f} ± {spread:.1f}")
     return score
 

@@ -1,4 +1,4 @@
-"""CartPole-v1 by PPO, with TorchRL's envs, modules, loss and advantages; only the collector is ours.
+"""Solve CartPole-v1 by PPO, with TorchRL's envs, modules, loss and advantages; only the collector is Swath's.
 
 python examples/torchrl_ppo.py [--frames 100000] [--seed 0] [--curve ppo.csv]
 """
@@ -24,13 +24,13 @@ RATE, CLIP = 1e-3, 0.2
 
 
 def make_env(envs: int = ENVS) -> TransformedEnv:
-    """Several CartPoles stepped together, with the returns of their episodes."""
+    """Return several CartPoles stepped together, with the returns of their episodes."""
     cartpoles = SerialEnv(envs, lambda: GymEnv("CartPole-v1", categorical_action_encoding=True))
     return TransformedEnv(cartpoles, Compose(RewardSum(), StepCounter()))
 
 
 def make_networks() -> tuple[ProbabilisticActor, ValueOperator]:
-    """Actor and critic, 4-64-64 and their heads."""
+    """Return actor and critic, 4-64-64 and their heads."""
     actor = MLP(in_features=4, out_features=2, num_cells=[64, 64], activation_class=nn.Tanh)
     critic = MLP(in_features=4, out_features=1, num_cells=[64, 64], activation_class=nn.Tanh)
     policy = ProbabilisticActor(
@@ -43,7 +43,7 @@ def make_networks() -> tuple[ProbabilisticActor, ValueOperator]:
 
 
 def evaluate(policy: ProbabilisticActor, envs: int = 20) -> float:
-    """Mean return of as many episodes, with the most probable actions."""
+    """Return the mean return of as many episodes, with the most probable actions."""
     env = make_env(envs)
     env.set_seed(1000)
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):
@@ -71,9 +71,9 @@ def main() -> float:
     curve, frames = [], 0
     for batch in collector:
         frames += batch.numel()
-        left = max(1 - frames / arguments.frames, 0.01)
-        optimiser.param_groups[0]["lr"] = RATE * left
-        loss.clip_epsilon.fill_(CLIP * left)
+        remaining = max(1 - frames / arguments.frames, 0.01)
+        optimiser.param_groups[0]["lr"] = RATE * remaining
+        loss.clip_epsilon.fill_(CLIP * remaining)
         with torch.no_grad():
             advantages(batch)
         rows = batch.reshape(-1)

@@ -1,4 +1,4 @@
-"""Pendulum-v1 by SAC, with TorchRL's env, modules, loss and replay buffer; only the collector is ours.
+"""Solve Pendulum-v1 by SAC, with TorchRL's env, modules, loss and replay buffer; only the collector is Swath's.
 
 python examples/torchrl_sac.py [--frames 12000] [--seed 0] [--curve sac.csv]
 """
@@ -22,12 +22,12 @@ BATCH, SAMPLE, RANDOM = 16, 128, 1000
 
 
 def make_env() -> TransformedEnv:
-    """One pendulum, with the return of its episode."""
+    """Return a pendulum that tracks the return of its episode."""
     return TransformedEnv(GymEnv("Pendulum-v1"), RewardSum())
 
 
 def make_networks() -> tuple[ProbabilisticActor, ValueOperator]:
-    """Actor and Q-network."""
+    """Return actor and Q-network."""
     spec = make_env().action_spec
     actor = nn.Sequential(MLP(in_features=3, out_features=2, num_cells=[128, 128]), NormalParamExtractor())
     policy = ProbabilisticActor(
@@ -42,7 +42,7 @@ def make_networks() -> tuple[ProbabilisticActor, ValueOperator]:
 
 
 def evaluate(policy: ProbabilisticActor, episodes: int = 20) -> float:
-    """Mean return of as many episodes, with the most probable actions."""
+    """Return the mean return of as many episodes, with the most probable actions."""
     env = SerialEnv(episodes, lambda: GymEnv("Pendulum-v1"))
     env.set_seed(1000)
     with torch.no_grad(), set_exploration_type(ExplorationType.DETERMINISTIC):

@@ -1,4 +1,4 @@
-"""Cars and traffic lights learn side by side: two policies of one env, trained by PPO through a `WorkerSet`.
+"""Train cars and traffic lights, two policies of one env, by PPO with a `WorkerSet`.
 
     python examples/traffic.py [--iterations 60] [--workers 2] [--out traffic.csv] [--picture traffic.png]
 
@@ -31,14 +31,14 @@ def config_for(workers):
 
 
 def learn(workers, batch, epochs):
-    """Some passes over the batch in this process, then the weights go to everybody."""
+    """Learn from the batch in this process, then send the weights to all workers."""
     for _ in range(epochs):
         workers.local_worker().learn_on_batch(batch)
     workers.sync_weights()
 
 
 def draw(rows, path):
-    """The two curves over iterations."""
+    """Draw the two curves over iterations."""
     from matplotlib.figure import Figure  # noqa: PLC0415  the rest of this script needs no plot
 
     figure = Figure(figsize=(7, 3.5), layout="constrained")
@@ -57,28 +57,28 @@ def main():
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--out", type=Path, default=Path("traffic.csv"))
     parser.add_argument("--picture", type=Path)
-    asked = parser.parse_args()
+    arguments = parser.parse_args()
     torch.set_num_threads(1)  # small networks lose time with more
     workers = WorkerSet(
         env_creator=lambda _: TrafficGrid(num_cars=10, num_lights=2),
         default_policy_class=PPOTorchPolicy,
-        config=config_for(asked.workers),
+        config=config_for(arguments.workers),
         backend="process",
     )
     rows = []
     with workers:
-        for iteration in range(asked.iterations):
+        for iteration in range(arguments.iterations):
             batch = workers.sample()
             means = collect_metrics(workers)["policy_reward_mean"]
             rows.append({"iteration": iteration, "car": means["car"], "light": means["light"]})
             print(f"{iteration:3}  car {means['car']:6.2f}  light {means['light']:6.2f}", flush=True)
             learn(workers, batch, epochs=4)
-    with asked.out.open("w", newline="") as file:
+    with arguments.out.open("w", newline="") as file:
         table = csv.DictWriter(file, fieldnames=rows[0])
         table.writeheader()
         table.writerows(rows)
-    if asked.picture is not None:
-        draw(rows, asked.picture)
+    if arguments.picture is not None:
+        draw(rows, arguments.picture)
 
 
 if __name__ == "__main__":

@@ -22,8 +22,8 @@ class TrafficGrid(MultiAgentEnv):
     1, each that waits costs it 0.1. Cars that pass go on to the next crossing, by a road that is drawn.
 
     Args:
-        num_cars: how many.
-        num_lights: how many crossings.
+        num_cars: number of cars.
+        num_lights: number of crossings.
         length: of an episode, in steps.
     """
 
@@ -44,37 +44,37 @@ class TrafficGrid(MultiAgentEnv):
         super().reset(seed=seed, options=options)
         draw, n_cars, n_lights = self.np_random, len(self._cars), len(self._lights)
         self._crossing, self._road = draw.integers(n_lights, size=n_cars), draw.integers(2, size=n_cars)
-        self._left = draw.integers(ROAD, size=n_cars)
+        self._distance = draw.integers(ROAD, size=n_cars)
         self._open = draw.integers(2, size=n_lights)
         self._steps = 0
-        return self._observed(), {}
+        return self._observation(), {}
 
     def step(self, action_dict: dict[str, Any]) -> tuple[dict[str, Any], ...]:
         """Let cars drive at the lights they saw, then lights open the roads they chose."""
         drives = np.array([action_dict[car] == 1 for car in self._cars])
-        at_light, is_open = self._left == 0, self._open[self._crossing] == self._road
+        at_light, is_open = self._distance == 0, self._open[self._crossing] == self._road
         passes = drives & at_light & is_open
         earned = np.where(drives, np.where(at_light & ~is_open, -2.0, 1.0), 0.0)
         lights = self._at_lights(passes) - 0.1 * self._at_lights(at_light & ~passes)
-        self._left[drives & ~at_light] -= 1
-        self._go_on(passes)
+        self._distance[drives & ~at_light] -= 1
+        self._advance(passes)
         self._open = np.array([int(action_dict[light]) for light in self._lights])
         self._steps += 1
         rewards = dict(zip(self.agents, [*earned.tolist(), *lights.tolist()], strict=True))
-        return self._observed(), rewards, {"__all__": False}, {"__all__": self._steps == self._length}, {}
+        return self._observation(), rewards, {"__all__": False}, {"__all__": self._steps == self._length}, {}
 
-    def _go_on(self, passes: Any) -> None:
+    def _advance(self, passes: Any) -> None:
         self._crossing[passes] = (self._crossing[passes] + 1) % len(self._lights)
         self._road[passes] = self.np_random.integers(2, size=int(passes.sum()))
-        self._left[passes] = ROAD - 1
+        self._distance[passes] = ROAD - 1
 
     def _at_lights(self, cars: Any) -> Any:
-        """How many of these cars are at each crossing."""
+        """Count the cars in the mask at each crossing."""
         return np.bincount(self._crossing[cars], minlength=len(self._lights))
 
-    def _observed(self) -> dict[str, Any]:
+    def _observation(self) -> dict[str, Any]:
         is_open = self._open[self._crossing] == self._road
-        cars = np.stack([self._left / ROAD, is_open, np.ones(len(self._cars))], axis=1, dtype=np.float32)
-        waiting = [self._at_lights((self._left == 0) & (self._road == road)) / len(self._cars) for road in (0, 1)]
+        cars = np.stack([self._distance / ROAD, is_open, np.ones(len(self._cars))], axis=1, dtype=np.float32)
+        waiting = [self._at_lights((self._distance == 0) & (self._road == road)) / len(self._cars) for road in (0, 1)]
         lights = np.stack([*waiting, self._open], axis=1, dtype=np.float32)
         return dict(zip(self.agents, [*cars, *lights], strict=True))

@@ -42,7 +42,7 @@ def off_ray(monkeypatch):
         def there(asked, *, preload=(), bare=False, options=None):
             made = backend(name if asked == "ray" else asked, preload=preload, bare=bare)
             if asked == "ray":
-                monkeypatch.setattr(made, "watched", unseen)
+                monkeypatch.setattr(made, "shared_counters", unseen)
             return made
 
         monkeypatch.setattr(assembly, "backend", there)

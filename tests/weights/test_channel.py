@@ -70,7 +70,7 @@ def not_sent(channel):
 
 def test_a_worker_with_weights_of_its_own_keeps_them_in_all_its_lives(channel):
     channel.publish({"policy": "a"})
-    channel.keeps_own(5)
+    channel.keep_built_weights(5)
     assert sent(channel, 5) == (1, {})
     assert sent(channel, 6) == (1, {"policy": "a"})
     assert sent(channel, 5, life=1) == (1, {})
@@ -82,7 +82,7 @@ def test_a_worker_with_weights_of_its_own_keeps_them_in_all_its_lives(channel):
 def test_what_could_not_be_sent_is_sent_again(channel):
     channel.publish({"policy": "a"})
     assert not_sent(channel) == (1, {"policy": "a"})
-    assert channel.version_of(0) == 0
+    assert channel.sent_version(0) == 0
     assert sent(channel) == (1, {"policy": "a"})
     assert sent(channel) is None
     assert not_sent(channel) is None
@@ -147,7 +147,7 @@ def test_whatever_happens_a_request_brings_each_model_to_the_newest_meant_for_it
                 assert all(held[worker].get(model) != value for model, value in update[1].items()), "sent twice"
                 held[worker].update(update[1])
             assert (held[worker], runs[worker]) == (wanted[worker], versions[worker])
-            assert channel.version_of(worker) == versions[worker]
+            assert channel.sent_version(worker) == versions[worker]
         else:
             models = {model: f"{model} {number}" for model in rest[0]}
             addressed = WORKERS if kind == "all" else rest[1]

@@ -9,7 +9,7 @@ import torch
 from filled import Filled
 
 from swath.weights.channel import Channel
-from swath.weights.snapshot import Manifest, fitting, take
+from swath.weights.snapshot import Manifest, plan_copy, take_snapshot
 from swath.workers.base import Job
 from swath.workers.local import InlineBackend, ThreadBackend
 from swath.workers.process.backend import ProcessBackend
@@ -38,7 +38,7 @@ class Reader:
         """Take an update; what is there then."""
         if update is not None:
             for snapshot in update.opened().values():
-                fitting(snapshot, self.model)()
+                plan_copy(snapshot, self.model)()
             self.version = update.version
         return Seen(self.version, self.model.values)
 
@@ -60,7 +60,7 @@ class Readers:
 
     def snapshot(self, value):
         """Weights that are all of this value."""
-        return take(Filled(value, width=200), self.manifest)
+        return take_snapshot(Filled(value, width=200), self.manifest)
 
     def publish(self, value, workers=None):
         return self.channel.publish({"policy": self.snapshot(value)}, workers)
@@ -89,7 +89,7 @@ class ChannelContract:
     def test_a_request_brings_the_newest_weights_whole(self, readers):
         source = Filled(3.0, width=200, dtype=torch.float64)
         manifest = readers.answer(readers.backend.call(readers.handles[0], "manifest"))
-        snapshot = take(source, manifest)
+        snapshot = take_snapshot(source, manifest)
         source.fill(4.0)
         assert readers.channel.publish({"policy": snapshot}) == 1
         assert readers.read(0) == readers.read(1) == Seen(1, {3.0})

@@ -11,7 +11,7 @@ from tensordict.nn import TensorDictModule
 from torch import nn
 
 from swath import WeightStrategy
-from swath.weights.snapshot import Manifest, fitting, plan, take
+from swath.weights.snapshot import Manifest, plan_copy, plan_update, take_snapshot
 from swath.workers.packing import pack, unpack
 
 
@@ -40,7 +40,7 @@ def all_equal(one, other):
 def test_a_snapshot_has_one_buffer_per_dtype_and_nothing_of_the_module():
     module = net()
     module.note = lambda: "does not pickle"
-    snapshot = take(module, Manifest.of(module))
+    snapshot = take_snapshot(module, Manifest.of(module))
     assert {dtype: buffer.nbytes for dtype, buffer in snapshot.buffers.items()} == {
         torch.float32: 4 * (3 * 4 + 4 + 4 * 4),
         torch.bfloat16: 2 * (4 * 2 + 2),
@@ -54,9 +54,9 @@ def test_a_snapshot_has_one_buffer_per_dtype_and_nothing_of_the_module():
 def test_what_travelled_is_applied_from_memory_that_cannot_be_written():
     source, target = net(1), net(2)
     parameters = list(target.parameters())
-    snapshot = travelled(take(source, Manifest.of(target)))
+    snapshot = travelled(take_snapshot(source, Manifest.of(target)))
     assert not any(buffer.flags.writeable for buffer in snapshot.buffers.values())
-    fitting(snapshot, target)()
+    plan_copy(snapshot, target)()
     assert all_equal(source, target)
     assert all(mine is before for mine, before in zip(target.parameters(), parameters, strict=True))
     target[0].weight.data.fill_(9)
@@ -67,10 +67,10 @@ def test_shared_parameters_are_in_it_once_under_whatever_name_they_come():
     manifest = Manifest.of(tied())
     weight = torch.full((2, 2), 7.0)
     for names in (["0.weight"], ["1.weight"], ["0.weight", "1.weight"]):
-        snapshot = take(dict.fromkeys(names, weight), manifest)
+        snapshot = take_snapshot(dict.fromkeys(names, weight), manifest)
         assert snapshot.nbytes == 16
         target = tied()
-        fitting(snapshot, target)()
+        plan_copy(snapshot, target)()
         assert bool((target[1].weight == 7).all())
         assert target[1].weight is target[0].weight
 
@@ -110,7 +110,7 @@ def test_weights_come_in_any_form(form):
     target, source = net(0), net(1)
     before = dict(target.named_parameters())
     wanted = {name: value.clone() for name, value in source.named_parameters()}
-    plan(target, form(source))()
+    plan_update(target, form(source))()
     for name, parameter in target.named_parameters():
         assert parameter is before[name], "parameters stay parameters"
         assert parameter.requires_grad
@@ -121,11 +121,11 @@ def test_buffers_are_copied_and_may_be_missing():
     target, source = net(0), net(1)
     source[1].running_mean.fill_(3)
     source[1].num_batches_tracked.fill_(5)
-    plan(target, source)()
+    plan_update(target, source)()
     assert (target[1].running_mean.unique().tolist(), target[1].num_batches_tracked) == ([3], 5)
     weights = {name: value for name, value in source.state_dict().items() if "running" not in name}
     target[1].running_mean.fill_(7)
-    plan(target, weights)()
+    plan_update(target, weights)()
     assert target[1].running_mean.unique().tolist() == [7]
 
 
@@ -149,14 +149,14 @@ def test_what_does_not_fit_changes_nothing(spoil, error, message):
     weights = net(1).state_dict()
     spoil(weights)
     with pytest.raises(error, match=message):
-        plan(target, weights)
+        plan_update(target, weights)
     assert all_equal(target, net(0))
 
 
 @pytest.mark.parametrize("source", [3, "weights.pt", None, [torch.zeros(3)], torch.zeros(3)])
 def test_what_is_no_weights_is_refused(source):
     with pytest.raises(TypeError, match="pass a module, a TensorDict, or a dict of tensors"):
-        plan(net(), source)
+        plan_update(net(), source)
 
 
 # Strategies

@@ -185,7 +185,7 @@ def add_workers(
                 del jobs.requests[worker]
             raise
         for worker in new if own_weights else ():
-            group.channel.keeps_own(worker)
+            group.channel.keep_built_weights(worker)
         jobs.described.update(descriptions)
         with group.lock:
             if jobs.seeding is not None:

@@ -161,14 +161,14 @@ class Fragments(WorkerGroup):
             return
         for worker in workers:
             last, times = self.records[worker].last_request
-            if times >= limit and last == (self.fleet.handle(worker).name, self.channel.version_for(worker)):
+            if times >= limit and last == (self.fleet.handle(worker).name, self.channel.newest_version(worker)):
                 self._publish()
 
     def request_fragment(self, worker: int, frames: int, *, randomly: bool) -> Request:
         """Request one fragment from a worker that is up, with the newest weights for it."""
         purpose = FragmentRequest(frames, randomly, self.last_number + 1, self._stop_numbers, worker)
         request = self.request(worker, "collect", purpose, purpose=purpose)
-        record, current = self.records[worker], (request.name, self.channel.version_of(worker))
+        record, current = self.records[worker], (request.name, self.channel.sent_version(worker))
         last, times = record.last_request
         record.last_request = current, times + 1 if last == current else 1
         return request
@@ -198,7 +198,7 @@ class Fragments(WorkerGroup):
         version = head_of(request).version
         if self.max_staleness is None or request.purpose.randomly or version < 0:
             return False
-        if self.channel.version_for(request.worker) - version <= self.max_staleness:
+        if self.channel.newest_version(request.worker) - version <= self.max_staleness:
             return False
         if request.deliver_if_stale:
             self.counters.overdue()
@@ -224,7 +224,7 @@ class Fragments(WorkerGroup):
         record.next_id, record.version, record.life = head.next_id, head.version, max(record.life, head.life)
         record.fragments += 1
         self.counters.episodes.add(head.episodes)
-        record.lag = max(0, self.channel.version_for(request.worker) - max(0, head.version))
+        record.lag = max(0, self.channel.newest_version(request.worker) - max(0, head.version))
         return True
 
     def note_failure(self, name: Name, failure: Failure) -> None:
@@ -395,7 +395,7 @@ class InOrder:
                     missing.append((each, row, worker))
             reordered.update(worker for *_, worker in missing)
         group.publish_if_due([worker for *_, worker in missing])
-        with group.channel.steady():
+        with group.channel.hold_newest():
             for each, row, worker in missing:
                 each.requests[row] = group.request_fragment(worker, each.frames[row], randomly=each.randomly)
 

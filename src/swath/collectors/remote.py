@@ -26,7 +26,7 @@ from swath.group.group import Member
 from swath.rollout.buffer import Layout
 from swath.rollout.episodes.statistics import worker_and_life
 from swath.seeds import derive
-from swath.weights.snapshot import POLICY, Manifest, take
+from swath.weights.snapshot import POLICY, Manifest, take_snapshot
 from swath.workers.outcome import Failure
 from swath.workers.packing import Parcel
 
@@ -260,7 +260,9 @@ class Responder(Member):
         by_model = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
         if any(source is None for source in by_model.values()):
             raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
-        snapshots = {model_id: take(source, self.manifest_of(model_id)) for model_id, source in by_model.items()}
+        snapshots = {
+            model_id: take_snapshot(source, self.manifest_of(model_id)) for model_id, source in by_model.items()
+        }
         models = {model_id: snapshot for model_id, snapshot in snapshots.items() if snapshot is not None}
         self.take(models, -self._versions_by_handle - 1)
         self._versions_by_handle += 1

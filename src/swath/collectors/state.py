@@ -16,7 +16,7 @@ from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, requ
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
 from swath.rollout.hosts.sources import claim, require_unused
-from swath.weights.snapshot import POLICY, take
+from swath.weights.snapshot import POLICY, take_snapshot
 
 LONGEST_ERROR = 300
 COUNTERS = ("frames", "iter", "traj_pool", "policy_version", "seed")
@@ -56,7 +56,9 @@ def load_fleet(
     manifests = {worker: description.manifest for worker, description in jobs.described.items()}
     for worker, part in parts.items():
         require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
-    weights = {worker: take(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part}
+    weights = {
+        worker: take_snapshot(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part
+    }
     version = int(saved.get("policy_version", collection.version))
     with collection.dropping() as calls:
         by_channel = {} if collection.options.in_process else weights
@@ -97,7 +99,7 @@ def state_without_worker(collection: CollectorService, worker: int) -> OrderedDi
         saved[WEIGHTS] = OrderedDict(policy.state_dict())
     saved["env_state_dict"] = OrderedDict()
     saved[TRAJ_POOL] = {"traj_id": torch.tensor(jobs.records[worker].next_id, dtype=torch.int64)}
-    saved["policy_version"] = channel.version_for(worker)
+    saved["policy_version"] = channel.newest_version(worker)
     saved["seed"] = None if jobs.seeding is None else jobs.seeding.root
     saved[LIFE] = jobs.records[worker].life
     return saved

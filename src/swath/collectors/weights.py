@@ -23,7 +23,16 @@ from swath.errors import warn
 from swath.options import deadline
 from swath.rollout.policies.calling import as_device
 from swath.weights.schemes import PUBLISHERS, WeightSyncScheme, require_schemes
-from swath.weights.snapshot import POLICY, Manifest, Snapshot, initialize, plan, snapshot_of, take, uninitialized
+from swath.weights.snapshot import (
+    POLICY,
+    Manifest,
+    Snapshot,
+    initialize,
+    plan_update,
+    snapshot_of,
+    take_snapshot,
+    uninitialized,
+)
 from swath.weights.updaters import WeightUpdaterBase
 
 
@@ -95,7 +104,7 @@ class WeightPublisher:
             return
         weights = snapshot_of(self._group.call_first("get_model", POLICY))
         initialize(self.policy, weights)
-        plan(self.policy, weights)()
+        plan_update(self.policy, weights)()
         if self._member is None:
             self._group.channel.publish({POLICY: weights}, version=0)
 
@@ -230,7 +239,7 @@ class WeightPublisher:
     def has_source(self) -> bool:
         """Return whether the policy's weights can be published without passing any, or it has no weights."""
         if self.updater is not None:
-            supplies: bool = self.updater.supplies
+            supplies: bool = self.updater.has_server_weights
             return supplies
         return self._source(POLICY) is not None or self._manifest(POLICY).empty or not self._sends(POLICY)
 
@@ -306,7 +315,7 @@ class WeightPublisher:
             return None
         if scheme is not None:
             source = scheme.prepare_weights(source, model_id, scheme.strategy, scheme.context)
-        return take(source, self._manifest(model_id))
+        return take_snapshot(source, self._manifest(model_id))
 
     def _find(self, worker_id: Any) -> list[int]:
         """Return the workers of an index or a device."""

@@ -56,7 +56,7 @@ from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.seeding import PrivateStreams, preserve_generators
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
-from swath.weights.snapshot import POLICY, Manifest, Snapshot, fitting, plan
+from swath.weights.snapshot import POLICY, Manifest, Snapshot, plan_copy, plan_update
 from swath.workers.outcome import Failure
 from swath.workers.packing import Parcel, register_reducer
 
@@ -373,7 +373,7 @@ class Worker(Responder):
     def take(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
         modules = {model_id: self.module if model_id == POLICY else self.get_model(model_id) for model_id in models}
-        changes = [fitting(models[model_id], module) for model_id, module in modules.items() if module is not None]
+        changes = [plan_copy(models[model_id], module) for model_id, module in modules.items() if module is not None]
         for change in changes:
             change()
         self.version = version
@@ -406,7 +406,7 @@ class Worker(Responder):
         stateful, weights, changes = getattr(self.host, "stateful", None), state_dict.get(WEIGHTS), []
         if self.module is not None and weights is not None:
             modules = [self.policy] if self.acting_policy is self.policy else [self.policy, self.acting_policy]
-            changes = [plan(module, weights) for module in modules]
+            changes = [plan_update(module, weights) for module in modules]
         life = max(self.life, last_life_of(state_dict)) + 1
         version = int(state_dict.get("policy_version", self.version))
         for change in changes:

@@ -23,7 +23,7 @@ from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
 from swath.rollout.hosts.vector import is_from_stable_baselines
-from swath.weights.snapshot import Manifest, Snapshot, fitting, initialize, owner
+from swath.weights.snapshot import Manifest, Snapshot, initialize, module_path, plan_copy
 
 _FLAG = "update_running_mean"
 _NORMALISING = (
@@ -224,15 +224,15 @@ def prepare_weights(model_id: str, part: Any, weights: Snapshot) -> Callable[[],
         initialize(target, weights)
     if (manifest := Manifest.of(target)).empty:
         raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
-    entries = manifest.fitted(weights)
+    entries = manifest.match(weights)
     for name in manifest.extras & entries.keys():
-        shapes, sent = _shapes(part.get_submodule(owner(name)).get_extra_state()), _shapes(entries[name])
+        shapes, sent = _shapes(part.get_submodule(module_path(name)).get_extra_state()), _shapes(entries[name])
         if shapes and shapes != sent:
             raise (ValueError if shapes.keys() == sent.keys() else KeyError)(
                 f"statistics for {model_id!r} have the shapes {sent}, it has {shapes}; nothing was changed"
             )
     is_alike = entries.keys() == {*weights.places, *weights.extras}  # then they need not be copied under other names
-    copy_tensors = fitting(weights if is_alike else manifest.copied(entries), target)
+    copy_tensors = plan_copy(weights if is_alike else manifest.snapshot(entries), target)
 
     def copy_in() -> None:
         copy_tensors()

@@ -42,7 +42,7 @@ class Member(ABC):
         if update is not None and self._failed_update is None:
             try:
                 self.take(update.opened(), update.version)
-            except Exception as error:  # noqa: BLE001  it register_reducer with the answer
+            except Exception as error:  # noqa: BLE001  it travels with the answer
                 self._failed_update = Failure(error, replace_worker=True)
         return getattr(self, method)(*args) if self._failed_update is None else self._failed_update
 

@@ -1,1 +1,1 @@
-"""How policy weights are named, checked and copied, and get to workers. Knows nothing of reinforcement learning."""
+"""How policy weights are named, checked, copied and brought to workers. Knows nothing of reinforcement learning."""

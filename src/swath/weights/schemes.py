@@ -1,9 +1,9 @@
-"""Weight sync schemes: each names one model of a collector, and where its weights come from.
+"""Weight sync schemes: each names one model of a collector, and the source of its weights.
 
     sender: of a collector's `weight_sync_schemes` ── send ──▶ that collector's channel ──▶ its workers
     reader: a copy of a sender, in `weight_recv_schemes` of another collector of the same process
 
-A scheme chooses names, and nothing of how weights travel.
+A scheme does not choose how weights travel.
 """
 
 from __future__ import annotations
@@ -17,13 +17,23 @@ from tensordict import TensorDict
 
 from swath.errors import Closed, warn_of_no_effect
 from swath.options import one_of
-from swath.weights.snapshot import EXTRA_STATE, POLICY, Flat, Snapshot, flat_weights, is_extra, owner, plan, renew
+from swath.weights.snapshot import (
+    EXTRA_STATE,
+    POLICY,
+    Flat,
+    Snapshot,
+    flat_weights,
+    is_extra,
+    module_path,
+    plan_update,
+    replace_tensors,
+)
 
 Form = Literal["tensordict", "state_dict"]
 
 
 class WeightStrategy:
-    """How weights are taken out of a model and put into one.
+    """Extracts weights from a model and copies them into one.
 
     Args:
         extract_as: `"tensordict"` for nested TensorDicts, `"state_dict"` for a dict with dotted names.
@@ -37,23 +47,23 @@ class WeightStrategy:
         self.extract_as = extract_as
 
     def extract_weights(self, source: Any) -> Any:
-        """The weights themselves, not copies, without gradients.
+        """Return the weights themselves, not copies, without gradients.
 
-        Extra state of a module is under `"__extra_state__"` beside its weights, as non-tensor data; in a `state_dict`
-        it has the name that torch gives it.
+        A TensorDict has a module's extra state under `"__extra_state__"`, as non-tensor data; a `state_dict` has it
+        under torch's name.
 
         Args:
             source: a module, a TensorDict, or a dict, nested or dotted.
 
         Raises:
-            TypeError: anything else.
+            TypeError: another source.
         """
-        return self._formed(flat_weights(source))
+        return self._to_form(flat_weights(source))
 
     def copied(self, snapshot: Snapshot) -> Any:
-        """The weights of a snapshot in this form, copies."""
+        """Return copies of the weights of a snapshot in this form."""
         tensors = {name: tensor.clone() for name, tensor in snapshot.tensors().items()}
-        return self._formed({**tensors, **snapshot.extras})
+        return self._to_form({**tensors, **snapshot.extras})
 
     def apply_weights(self, destination: Any, weights: Any, inplace: bool = True) -> None:
         """Copy weights into a model, all or nothing.
@@ -61,7 +71,7 @@ class WeightStrategy:
         Args:
             destination: a module, a TensorDict, or a dict, nested or dotted.
             weights: a module, a TensorDict, or a dict; names as in `update_policy_weights_`.
-            inplace: whether the tensors there get the values; false puts new tensors in their place. A module's
+            inplace: whether the destination's tensors get the values; false puts new tensors in their place. A module's
                 parameters stay parameters.
 
         Raises:
@@ -70,20 +80,20 @@ class WeightStrategy:
             ValueError: another shape, or a dtype that is not cast.
         """
         if not inplace:
-            renew(destination)
-        plan(destination, weights)()
+            replace_tensors(destination)
+        plan_update(destination, weights)()
 
     def __repr__(self) -> str:
-        """As it is built."""
+        """Return the call that builds it."""
         return f"WeightStrategy(extract_as={self.extract_as!r})"
 
-    def _formed(self, flat: Flat) -> Any:
+    def _to_form(self, flat: Flat) -> Any:
         if self.extract_as == "state_dict":
             return OrderedDict(flat)
         nested = TensorDict({})
         for name, value in flat.items():
             if is_extra(name):
-                nested.set_non_tensor((*filter(None, owner(name).split(".")), EXTRA_STATE), value)
+                nested.set_non_tensor((*filter(None, module_path(name).split(".")), EXTRA_STATE), value)
             else:
                 nested.set(tuple(name.split(".")), value)
         return nested
@@ -92,16 +102,16 @@ class WeightStrategy:
 Ref: TypeAlias = Callable[[], Any]
 
 PUBLISHERS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""By collector of this process, its `WeightPublisher`: what publishes its weights."""
+"""The `WeightPublisher` of each collector of this process."""
 
-BY_COLLECTORS = (
+HOW_TO_CONNECT = (
     "schemes connect collectors of one process (weight_sync_schemes= sends, a copy in weight_recv_schemes= receives); "
     "elsewhere call update_policy_weights_() of the collector that is to have the weights"
 )
 
 
 class WeightSyncScheme:
-    """Serves one model of a collector with weights. Its methods may be called from any thread.
+    """Brings weights to one model of a collector. Its methods may be called from any thread.
 
     A copy of a sender, made once a collector has it, is a reader of the same weights: give it to another collector of
     this process as one of its `weight_recv_schemes`.
@@ -110,8 +120,8 @@ class WeightSyncScheme:
         strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights; the snapshot is the same.
 
     Attributes:
-        strategy: in which form readers get weights.
-        model_id: of the model that is served; `None` before it is known.
+        strategy: the form in which readers get weights.
+        model_id: of the model; `None` before it is known.
         worker_idx: index of a reader's collector in a larger one; `None` if it has none.
         initialized_on_sender: whether it is a sender.
         initialized_on_receiver: whether it is a reader of a collector.
@@ -128,22 +138,22 @@ class WeightSyncScheme:
 
     def __init__(self, strategy: Form = "tensordict") -> None:
         self.strategy = WeightStrategy(strategy)
-        self._read: tuple[str, str] | None = None
-        self._seen = 0
+        self._read_from: tuple[str, str] | None = None
+        self._last_serial = 0
         self.shutdown()
 
     def shutdown(self) -> None:
-        """Forget whom it serves. Twice is fine."""
+        """Disconnect from collector and model. Twice is fine."""
         self.model_id: str | None = None
         self.worker_idx: int | None = None
         self.initialized_on_sender = self.initialized_on_receiver = False
-        self._context: Ref = _nothing
-        self._model: Ref = _nothing
+        self._context: Ref = _no_reference
+        self._model: Ref = _no_reference
         self._weights: Any = None
 
     @staticmethod
     def from_backend(name: str, **keywords: Any) -> WeightSyncScheme:
-        """The scheme for a place where workers live.
+        """Return a scheme for a backend.
 
         Args:
             name: `"none"` or `"direct"`, `"shared"` or `"thread"`, `"process"` or `"multiprocessing"`, `"ray"`.
@@ -163,31 +173,28 @@ class WeightSyncScheme:
         context: Any = None,
         model: Any = None,
         weights: Any = None,
-        devices: Any = None,
-        num_workers: int | None = None,
-        **elsewhere: Any,
+        **unsupported: Any,
     ) -> None:
-        """Say where the weights come from, and which collector sends them. A collector does the second itself.
+        """Set the source of the weights, and the collector that sends them. Collectors set themselves.
 
         Args:
             model_id: of the model; `"policy"` by default.
             context: the collector; a weak reference is kept.
             model: the module whose weights are sent when none are passed; a weak reference is kept.
-            weights: what is sent then instead.
-            devices: has no effect: a collector knows where its workers are.
-            num_workers: has no effect likewise.
-            **elsewhere: of schemes that send without a collector: refused.
+            weights: sent when none are passed, instead of a model's.
+            **unsupported: `devices` and `num_workers` have no effect: a collector knows where its workers are. Others
+                belong to schemes that send without a collector, and raise.
 
         Raises:
             RuntimeError: this is a reader, or serves another collector, or is to send without one.
             TypeError: `context` is no collector.
             ValueError: two sources, or another model than before.
         """
-        if elsewhere:
-            raise RuntimeError(f"init_on_sender() takes no {', '.join(elsewhere)}: {BY_COLLECTORS}")
-        if (devices, num_workers) != (None, None):
-            warn_of_no_effect(f"{devices=}, {num_workers=}", "a collector knows where its workers are")
-        if self._read is not None or self.initialized_on_receiver:
+        if refused := unsupported.keys() - {"devices", "num_workers"}:
+            raise RuntimeError(f"init_on_sender() takes no {', '.join(sorted(refused))}: {HOW_TO_CONNECT}")
+        if any(value is not None for value in unsupported.values()):
+            warn_of_no_effect(f"init_on_sender({', '.join(unsupported)})", "a collector knows where its workers are")
+        if self._read_from is not None or self.initialized_on_receiver:
             raise RuntimeError("this scheme is a receiver; make another one to send with")
         if model is not None and weights is not None:
             raise ValueError("model and weights are both given; a scheme has one source of weights")
@@ -197,14 +204,14 @@ class WeightSyncScheme:
         if context is not None:
             if self.context not in (None, context):
                 raise RuntimeError("this scheme serves another collector; make one for each")
-            _required(context).attach(served, self)
+            _require_publisher(context).attach(served, self)
             self._context = weakref.ref(context)
         if model is not None or weights is not None:
-            self._model, self._weights = _nothing if model is None else weakref.ref(model), weights
+            self._model, self._weights = _no_reference if model is None else weakref.ref(model), weights
         self.model_id, self.initialized_on_sender = served, True
 
     def init_on_receiver(self, *, model_id: str, context: Any, worker_idx: int | None = None) -> None:
-        """Be a reader for a collector, as one of its `weight_recv_schemes`.
+        """Become a reader of a collector, as one of its `weight_recv_schemes`.
 
         Args:
             model_id: of the collector's model.
@@ -212,12 +219,12 @@ class WeightSyncScheme:
             worker_idx: its index in a larger collector, if it has one.
 
         Raises:
-            RuntimeError: it is a sender in this process, or what it is a copy of sends in another one.
+            RuntimeError: it is a sender in this process, or a copy of a sender in another process.
             TypeError: `context` is no collector.
         """
         if self.initialized_on_sender:
             raise RuntimeError("this scheme is a sender in this process; receive with a copy of it, as copy.copy gives")
-        _required(context)
+        _require_publisher(context)
         if self.sends:
             self._sender()
         self.model_id, self.worker_idx, self._context = model_id, worker_idx, weakref.ref(context)
@@ -231,7 +238,7 @@ class WeightSyncScheme:
         Args:
             weights: as in `update_policy_weights_`; `None` for the scheme's model or weights, or those of the
                 collector's policy.
-            worker_ids: whom they are for; by default for all.
+            worker_ids: the workers to update; all by default.
 
         Raises:
             RuntimeError: no collector has this scheme as a sender, or there are no weights.
@@ -246,46 +253,40 @@ class WeightSyncScheme:
                 publisher.wait(worker_ids, None)
 
     def receive(self) -> Any:
-        """Bring the newest weights that were not seen yet into the reader's collector, and return them.
+        """Bring the newest weights that were not received yet into the reader's collector, and return them.
 
         Returns:
-            A TensorDict or a `state_dict`, as the strategy says; `None` if there is nothing newer.
+            A TensorDict or a `state_dict`, by the strategy; `None` if there is nothing newer.
 
         Raises:
             RuntimeError: no collector has this scheme as a reader, or the sender's was shut down.
             KeyError, ValueError: the weights do not fit; they are not tried again.
         """
         self._publisher(serves=self.initialized_on_receiver)
-        sender, model_id = self._sender() if self.sends else (None, "")
-        newest = None if sender is None else sender.newest(model_id, self.worker_idx, self._seen)
+        if not self.sends:
+            return None
+        sender, model_id = self._sender()
+        newest = sender.newest(model_id, self.worker_idx, self._last_serial)
         if newest is None:
             return None
-        self._seen, snapshot = newest
+        self._last_serial, snapshot = newest
         weights = self.strategy.copied(snapshot)
         self.apply_weights(weights)
         return weights
 
-    def connect(self, **keywords: Any) -> None:  # noqa: ARG002  it is refused, whatever they are
-        """Not here.
+    def connect(self, **_keywords: Any) -> None:
+        """Raise `RuntimeError`: collectors connect schemes."""
+        raise RuntimeError(f"connect() is done by collectors: {HOW_TO_CONNECT}")
 
-        Raises:
-            RuntimeError: always.
-        """
-        raise RuntimeError(f"connect() is done by collectors: {BY_COLLECTORS}")
-
-    def create_transport(self, **keywords: Any) -> Any:
-        """Not here.
-
-        Raises:
-            NotImplementedError: always.
-        """
+    def create_transport(self, **_keywords: Any) -> Any:
+        """Raise `NotImplementedError`: there is one way for weights to travel."""
         raise NotImplementedError("there are no transports to choose: weights travel by the collector's channel")
 
     def apply_weights(self, weights: Any, inplace: bool = True) -> None:
-        """Bring weights into the reader's collector, and on to its workers. May be overridden.
+        """Bring weights into the reader's collector and its workers. May be overridden.
 
         Args:
-            weights: what `receive` returns.
+            weights: as returned by `receive`.
             inplace: must be true.
 
         Raises:
@@ -297,78 +298,78 @@ class WeightSyncScheme:
         self._publisher(serves=self.initialized_on_receiver).publish({self.model_id: weights})
 
     def prepare_weights(self, weights: Any, model_id: str, strategy: WeightStrategy, context: Any = None) -> Any:  # noqa: ARG002
-        """Map weights before the snapshot is taken. May be overridden; here they stay as they are."""
+        """Map weights before the snapshot is taken; by default they stay. May be overridden."""
         return weights
 
     @property
     def context(self) -> Any:
-        """The collector; `None` if there is none, or not any more."""
+        """Return the collector; `None` if there is none, or it no longer exists."""
         return self._context()
 
     @property
     def model(self) -> Any:
-        """The model that was given; `None` if there was none, or is not any more."""
+        """Return the source model; `None` if there is none, or it no longer exists."""
         return self._model()
 
     @property
     def source(self) -> Any:
-        """The model or weights that a collector fetches where none are given; `None` if it has none."""
+        """Return the model or weights for updates without weights; `None` if there are none."""
         return self.model if self._weights is None else self._weights
 
     @property
     def weights(self) -> Any:
-        """The weights that were given, or those that the model has now, or `None`."""
+        """Return the source weights, or the present weights of the source model, or `None`."""
         return self._weights if self.model is None else self.strategy.extract_weights(self.model)
 
     @property
     def read_from(self) -> tuple[str, str] | None:
-        """Which collector, by the key of its publisher, and which model copies of this scheme read, if any."""
+        """Return the key of the publisher and the model that copies of this scheme read, if any."""
         publisher = publisher_of(self.context) if self.initialized_on_sender else None
-        return self._read if publisher is None else (publisher.key, self.model_id or POLICY)
+        return self._read_from if publisher is None else (publisher.key, self.model_id or POLICY)
 
     def __getstate__(self) -> dict[str, Any]:
-        """All but whom it serves. A copy of a sender reads what that sends."""
-        kept = {name: value for name, value in vars(self).items() if name not in ("_context", "_model", "_weights")}
-        return {**kept, "_seen": 0, "_read": self.read_from}
+        """Return the state without connections; a copy of a sender reads from it."""
+        state = {name: value for name, value in vars(self).items() if name not in ("_context", "_model", "_weights")}
+        return {**state, "_last_serial": 0, "_read_from": self.read_from}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        """Be a copy that serves nobody yet."""
+        """Set the state of a copy, which is not connected yet."""
         vars(self).update(state)
         self.shutdown()
 
     def __repr__(self) -> str:
-        """A status line."""
+        """Return a status line."""
         sender = "sender" if self.initialized_on_sender else "not in use"
         return f"<{type(self).__name__} of {self.model_id!r}: {'receiver' if self.initialized_on_receiver else sender}>"
 
     def _publisher(self, *, serves: bool) -> Any:
-        """What publishes the weights of the collector that it serves."""
-        if not serves or self._context is _nothing:
-            raise RuntimeError(f"this scheme serves no collector: {BY_COLLECTORS}")
+        """Return the publisher of its collector."""
+        if not serves or self._context is _no_reference:
+            raise RuntimeError(f"this scheme serves no collector: {HOW_TO_CONNECT}")
         publisher = publisher_of(self.context)
         if publisher is None:
             raise Closed("the collector of this scheme is gone; make another scheme")
         return publisher
 
     def _sender(self) -> tuple[Any, str]:
-        """The publisher of the collector whose weights are read, and of which model.
+        """Return the publisher and the model to read.
 
         Raises:
             RuntimeError: there is none in this process, or it was shut down.
         """
-        key, model_id = self._read or (None, "")
+        key, model_id = self._read_from or (None, "")
         for publisher in list(PUBLISHERS.values()):
             if publisher.key == key:
                 return publisher, model_id
-        raise RuntimeError(f"this is no copy of a scheme that a collector of this process sends with: {BY_COLLECTORS}")
+        raise RuntimeError(f"this is no copy of a scheme that a collector of this process sends with: {HOW_TO_CONNECT}")
 
 
 class RayWeightSyncScheme(WeightSyncScheme):
-    """Serves one model.
+    """Brings weights to one model.
 
     Args:
         strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
-        backend: has no effect: there are no process groups.
+        backend: has no effect, because there are no process groups.
     """
 
     def __init__(self, strategy: Form = "tensordict", backend: str = "gloo") -> None:
@@ -378,7 +379,7 @@ class RayWeightSyncScheme(WeightSyncScheme):
 
 
 class SharedMemWeightSyncScheme(WeightSyncScheme):
-    """Serves one model; `send` waits for the workers unless `sync=False`.
+    """Brings weights to one model; `send` waits for the workers unless `sync=False`.
 
     Args:
         strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
@@ -392,7 +393,7 @@ class SharedMemWeightSyncScheme(WeightSyncScheme):
 
 
 class MultiProcessWeightSyncScheme(SharedMemWeightSyncScheme):
-    """Serves one model; `send` waits for the workers unless `sync=False`.
+    """Brings weights to one model; `send` waits for the workers unless `sync=False`.
 
     Args:
         strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
@@ -407,7 +408,7 @@ MultiProcessedWeightSyncScheme = MultiProcessWeightSyncScheme
 
 
 class NoWeightSyncScheme(WeightSyncScheme):
-    """Serves one model with nothing: updates of it publish nothing, and the version stays.
+    """Brings no weights: updates of its model publish nothing, and the version stays.
 
     Args:
         strategy: `"tensordict"` or `"state_dict"`.
@@ -425,11 +426,11 @@ _BACKENDS: Mapping[str, type[WeightSyncScheme]] = {
     "multiprocessing": MultiProcessWeightSyncScheme,
     "ray": RayWeightSyncScheme,
 }
-"""Schemes by the place where workers live."""
+"""Schemes by the name of a backend."""
 
 
 def require_schemes(name: str, schemes: Any) -> dict[str, WeightSyncScheme]:
-    """The same as a new dict; empty for `None`.
+    """Check schemes and return them in a new dict, which is empty for `None`.
 
     Raises:
         TypeError: not a dict of schemes by model.
@@ -437,8 +438,8 @@ def require_schemes(name: str, schemes: Any) -> dict[str, WeightSyncScheme]:
     """
     if schemes is None:
         return {}
-    given = schemes.items() if isinstance(schemes, Mapping) else [(None, schemes)]
-    if not all(isinstance(model_id, str) and isinstance(scheme, WeightSyncScheme) for model_id, scheme in given):
+    items = schemes.items() if isinstance(schemes, Mapping) else [(None, schemes)]
+    if not all(isinstance(model_id, str) and isinstance(scheme, WeightSyncScheme) for model_id, scheme in items):
         raise TypeError(f"{name}={schemes!r}: give a dict of schemes by model id, as 'policy'")
     if len({id(scheme) for scheme in schemes.values()}) < len(schemes):
         raise ValueError(f"{name} has one scheme for several models; make one for each")
@@ -446,16 +447,16 @@ def require_schemes(name: str, schemes: Any) -> dict[str, WeightSyncScheme]:
 
 
 def publisher_of(collector: Any) -> Any:
-    """What publishes a collector's weights; `None` without a collector, or for something that only acts as one."""
+    """Return the `WeightPublisher` of a collector; `None` without a collector, or for an object that imitates one."""
     return None if collector is None else PUBLISHERS.get(collector)
 
 
-def _required(context: Any) -> Any:
+def _require_publisher(context: Any) -> Any:
     publisher = publisher_of(context)
     if publisher is None:
         raise TypeError(f"context is of type {type(context).__name__}; it must be a collector")
     return publisher
 
 
-def _nothing() -> None:
-    """A reference to nothing."""
+def _no_reference() -> None:
+    """Return `None`, as a weak reference to an object that no longer exists does."""

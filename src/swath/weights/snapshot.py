@@ -1,17 +1,17 @@
-"""What weights are called, copies of them that travel well, and how these get into a model.
+"""Names of weights, copies of them that travel well, and how copies get into a model.
 
-    module | TensorDict | dict ──▶ tensors by name ──copied──▶ Snapshot ──fitting: checked, in place, whole──▶ model
+    module | TensorDict | dict ──▶ tensors by name ──copied──▶ Snapshot ──plan_copy: checked, in place──▶ model
                                                                one flat buffer per dtype
 
-Nested keys and dotted names are the same. A snapshot has nothing of a module but values: it is detached, on the
+Nested keys and dotted names are the same. A snapshot holds values of a module and nothing else: it is detached, on the
 CPU, and pickles as a few numpy arrays.
 
     worker                                   caller
-    Manifest.of(module) ──(travels)──▶ take(source, manifest): a snapshot that fits, or why it does not
+    Manifest.of(module) ──(travels)──▶ take_snapshot(source, manifest): a snapshot that fits, or an error
 
 Contract: names and shapes are checked before anything is changed; a missing parameter or an unknown name is a
 `KeyError` that lists them, another shape a `ValueError`; buffers and extra state may be missing; prefixes of `module`
-are added or removed where exactly one way fits; floating dtypes are cast.
+are added or removed if exactly one number of them fits; floating dtypes are cast.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 Bytes: TypeAlias = npt.NDArray[np.uint8]
 
 Flat = dict[str, Any]
-"""Tensors by their dotted names; what `get_extra_state()` gave under names that end in `_extra_state`."""
+"""Tensors by their dotted names, and results of `get_extra_state()` under names that end in `_extra_state`."""
 
 POLICY = "policy"
 """The id of the policy among the models that take weights."""
 
 EXTRA_STATE = "__extra_state__"
-"""What extra state is called where weights are a TensorDict, beside the weights of its module."""
+"""The key of a module's extra state in a TensorDict of weights."""
 
 _EXTRA = "_extra_state"
 
 
 class Entry(NamedTuple):
-    """A weight, or extra state, and where it is kept.
+    """A weight, or extra state, and its container.
 
     Attributes:
         holder: a TensorDict, a mapping, or the module itself.
         key: its name there.
-        value: what is there.
+        value: the tensor or the extra state.
     """
 
     holder: Any
@@ -58,9 +58,9 @@ class Entry(NamedTuple):
     value: Any
 
     def put_extra(self, state: Any) -> None:
-        """Put other extra state in its place."""
+        """Replace the extra state."""
         if isinstance(self.holder, nn.Module):
-            self.holder.get_submodule(owner(self.key)).set_extra_state(state)
+            self.holder.get_submodule(module_path(self.key)).set_extra_state(state)
         elif isinstance(self.holder, TensorDictBase):
             self.holder.set_non_tensor(self.key, state)
         else:
@@ -68,18 +68,18 @@ class Entry(NamedTuple):
 
 
 def entries(source: Any) -> dict[str, Entry]:
-    """All weights by name, the tensors themselves, of a module, a TensorDict, or a mapping, nested or dotted.
+    """Return all weights of a module, a TensorDict, or a mapping, nested or dotted, by name; tensors are not copied.
 
     Raises:
-        TypeError: anything else, or with something else in it.
+        TypeError: another source, or a value in it that is no weight.
         ValueError: a module with lazy layers that are not initialised.
     """
     if isinstance(source, nn.Module):
         require_initialized(source)
-        held: Flat = source.state_dict(keep_vars=True)
+        values: Flat = source.state_dict(keep_vars=True)
         buffers = source.named_buffers(remove_duplicate=False)
-        held |= {name: buffer for name, buffer in buffers if name not in held}
-        return {name: Entry(source, name, value) for name, value in held.items()}
+        values |= {name: buffer for name, buffer in buffers if name not in values}
+        return {name: Entry(source, name, value) for name, value in values.items()}
     if isinstance(source, Snapshot):
         source = source.weights()
     if isinstance(source, TensorDictBase | Mapping):
@@ -88,9 +88,11 @@ def entries(source: Any) -> dict[str, Entry]:
 
 
 def uninitialized(module: nn.Module) -> dict[str, UninitializedParameter | UninitializedBuffer]:
-    """Find the parameters and buffers whose shapes lazy layers do not know yet, by name."""
+    """Return the parameters and buffers whose shapes lazy layers do not know yet, by name."""
     tensors = itertools.chain(module.named_parameters(), module.named_buffers())
-    return {name: each for name, each in tensors if isinstance(each, UninitializedParameter | UninitializedBuffer)}
+    return {
+        name: tensor for name, tensor in tensors if isinstance(tensor, UninitializedParameter | UninitializedBuffer)
+    }
 
 
 def require_initialized(module: nn.Module) -> None:
@@ -103,20 +105,20 @@ def require_initialized(module: nn.Module) -> None:
 
 
 def initialize(module: nn.Module, weights: Snapshot) -> None:
-    """Give lazy layers the shapes that their weights have in a snapshot; values are to be copied in afterwards."""
+    """Give lazy layers the shapes of their weights in a snapshot; values must be copied in afterwards."""
     for name, tensor in uninitialized(module).items():
         if name in weights.places:
             tensor.materialize(weights.places[name].shape)
 
 
 def flat_weights(source: Any) -> Flat:
-    """Names and tensors, without gradients; see `entries`."""
+    """Return weights by name, without gradients; see `entries`."""
     values = {name: entry.value for name, entry in entries(source).items()}
     return {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
 
 
-def renew(target: Any) -> None:
-    """Put copies in the place of all tensors, so that who holds the old ones sees no further change."""
+def replace_tensors(target: Any) -> None:
+    """Replace all tensors by copies, so that later changes do not reach the old tensors."""
     for name, (holder, key, value) in entries(target).items():
         if isinstance(holder, nn.Module) and not is_extra(name):
             value.data = value.data.clone()
@@ -125,20 +127,20 @@ def renew(target: Any) -> None:
 
 
 def is_extra(name: str) -> bool:
-    """Whether it is a module's extra state."""
+    """Return whether this is the name of a module's extra state."""
     return name.rpartition(".")[2] == _EXTRA
 
 
-def owner(name: str) -> str:
-    """Path of the submodule that a weight belongs to; empty for the module itself."""
+def module_path(name: str) -> str:
+    """Return the path of the submodule that a weight belongs to; empty for the module itself."""
     return name.rpartition(".")[0]
 
 
 class Place(NamedTuple):
-    """Where a tensor is in the flat buffer of its dtype.
+    """The place of a tensor in the flat buffer of its dtype.
 
     Attributes:
-        dtype: which buffer.
+        dtype: of the buffer.
         start: in elements.
         shape: of the tensor.
     """
@@ -153,9 +155,9 @@ class Snapshot:
     """The weights of one model at one moment.
 
     Attributes:
-        places: of each tensor, by name; shared parameters once.
+        places: of the tensors, by name; shared parameters once.
         buffers: bytes, one buffer per dtype.
-        extras: what `get_extra_state()` gave, by name.
+        extras: results of `get_extra_state()`, by name.
     """
 
     places: Mapping[str, Place]
@@ -164,53 +166,53 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all tensors."""
+        """Return the number of bytes of all tensors."""
         return sum(buffer.nbytes for buffer in self.buffers.values())
 
     def weights(self) -> Flat:
-        """Tensors and extra state by name: weights as they can be passed on; to be read only."""
+        """Return tensors and extra state by name; read-only."""
         return {**self.tensors(), **self.extras}
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """Views of the buffers, to be read only."""
-        flat = {dtype: _flat(buffer, dtype) for dtype, buffer in self.buffers.items()}
+        """Return views of the buffers, by name; read-only."""
+        flat = {dtype: _as_tensor(buffer, dtype) for dtype, buffer in self.buffers.items()}
         return {
             name: flat[place.dtype][place.start : place.start + prod(place.shape)].view(place.shape)
             for name, place in self.places.items()
         }
 
     def equals(self, other: Snapshot) -> bool:
-        """Whether the other has the same names and values; false where there is extra state, which is not compared."""
+        """Return whether names and values are equal; false if there is extra state, which is not compared."""
         if self.extras or other.extras or self.places != other.places:
             return False
         return all(np.array_equal(buffer, other.buffers[dtype]) for dtype, buffer in self.buffers.items())
 
 
-def fitting(snapshot: Snapshot, model: Any) -> Callable[[], None]:
-    """Check that a snapshot fits; the function that applies it, while the snapshot's memory is there.
+def plan_copy(snapshot: Snapshot, model: Any) -> Callable[[], None]:
+    """Check that a snapshot fits a model, and return the function that copies it in.
 
     Args:
-        snapshot: of all of its weights, or of some.
-        model: a module, a TensorDict or a dict; its tensors stay the objects they are.
+        snapshot: of all weights of the model, or of some; its memory must last until the copy.
+        model: a module, a TensorDict or a dict; its tensors remain the same objects.
 
     Raises:
-        KeyError: the model has no such weight.
-        ValueError: it has another shape there.
+        KeyError: the model has no weight of a name.
+        ValueError: its weight has another shape.
     """
-    held = entries(model)
-    missing = sorted({*snapshot.places, *snapshot.extras} - set(held))
-    if missing:
-        raise KeyError(f"the model has no {', '.join(missing)}; it has {sorted(held)}; nothing was changed")
+    targets = entries(model)
+    unknown = sorted({*snapshot.places, *snapshot.extras} - set(targets))
+    if unknown:
+        raise KeyError(f"the model has no {', '.join(unknown)}; it has {sorted(targets)}; nothing was changed")
     for name, place in snapshot.places.items():
-        if place.shape != (shape := tuple(held[name].value.shape)):
+        if place.shape != (shape := tuple(targets[name].value.shape)):
             raise ValueError(f"weight {name} has shape {place.shape}, the model's has {shape}; nothing was changed")
 
     def copy_in() -> None:
         with torch.no_grad():
             for name, value in snapshot.tensors().items():
-                held[name].value.copy_(value)
+                targets[name].value.copy_(value)
         for name, value in snapshot.extras.items():
-            held[name].put_extra(own_extra(value))
+            targets[name].put_extra(_copy_extra(value))
 
     return copy_in
 
@@ -230,20 +232,19 @@ def _walk(source: Any, prefix: str) -> Iterator[tuple[str, Entry]]:
             raise TypeError(f"weight {prefix}{key} is of type {type(value).__name__}; it must be a tensor")
 
 
-def own_extra(extra: Any) -> Any:
-    """A copy of extra state."""
-    return extra.detach().cpu().clone() if isinstance(extra, torch.Tensor) else copy.deepcopy(extra)
+def _copy_extra(state: Any) -> Any:
+    return state.detach().cpu().clone() if isinstance(state, torch.Tensor) else copy.deepcopy(state)
 
 
-def _flat(buffer: Bytes, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor on the buffer's memory, also where that is read-only, which torch would warn of."""
+def _as_tensor(buffer: Bytes, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor on the buffer's memory; torch would warn of read-only memory."""
     if not buffer.size:
         return torch.empty(0, dtype=dtype)
-    return torch.from_numpy(buffer if buffer.flags.writeable else np.asarray(_Reread(buffer))).view(dtype)
+    return torch.from_numpy(buffer if buffer.flags.writeable else np.asarray(_WritableView(buffer))).view(dtype)
 
 
-class _Reread:
-    """The same memory, said to be writable; keeps it alive."""
+class _WritableView:
+    """Describes the memory of an array as writable, and keeps it alive."""
 
     def __init__(self, buffer: Bytes) -> None:
         self._buffer = buffer
@@ -252,18 +253,19 @@ class _Reread:
 
 
 _PREFIX = "module."
-_DEEPEST = 4
+_MAX_PREFIXES = 4
 
 
 @dataclass(frozen=True)
-class Weight:
-    """One parameter or buffer.
+class WeightSpec:
+    """The shape and dtype of a parameter or buffer.
 
     Attributes:
         shape: of the tensor.
         dtype: of the tensor.
-        required: false for buffers, which stay as they are where they are missing.
-        loose: the module does not count it as its state (a cache, say): it stays too where another does not fit.
+        required: false for buffers, which keep their values if they are missing.
+        loose: the module does not count it as its state (a cache, say): it also keeps its value if another does not
+            fit.
     """
 
     shape: tuple[int, ...]
@@ -272,11 +274,11 @@ class Weight:
     loose: bool = False
 
     def __str__(self) -> str:
-        """What it is, in words."""
+        """Describe it in a message."""
         return f"{self.dtype} {self.shape}"
 
-    def takes(self, name: str, value: torch.Tensor) -> bool:
-        """Whether a value fits; false for one that is left out.
+    def accepts(self, name: str, value: torch.Tensor) -> bool:
+        """Return whether a value fits; false if it must be left out.
 
         Raises:
             ValueError: another shape, or a dtype that is not cast.
@@ -284,9 +286,10 @@ class Weight:
         casts = self.dtype == value.dtype or (self.dtype.is_floating_point and value.dtype.is_floating_point)
         fits = casts and self.shape == tuple(value.shape)
         if not (fits or self.loose):
-            given = f"{tuple(value.shape)} and dtype {value.dtype}"
-            wanted = f"{self.shape} and {self.dtype}"
-            raise ValueError(f"weight {name} has shape {given}, the policy's has {wanted}; nothing was changed")
+            raise ValueError(
+                f"weight {name} has shape {tuple(value.shape)} and dtype {value.dtype}, "
+                f"the policy's has {self.shape} and {self.dtype}; nothing was changed"
+            )
         return fits
 
 
@@ -295,100 +298,104 @@ class Manifest:
     """Names, shapes and dtypes of a model's weights. Small; travels by pickle.
 
     Attributes:
-        weights: parameters and buffers, each under one name.
-        aliases: the other names of parameters that are shared, and the name above.
+        weights: specs of parameters and buffers, each under one name.
+        aliases: for the other names of shared parameters, the name in `weights`.
         extras: names of extra state.
     """
 
-    weights: Mapping[str, Weight]
+    weights: Mapping[str, WeightSpec]
     aliases: Mapping[str, str]
     extras: frozenset[str]
 
     @classmethod
     def of(cls, model: Any, *, required: bool = True) -> Manifest:
-        """That of a module, or of weights without their module; empty for anything else, as a plain function.
+        """Return the manifest of a module or of weights; an empty one for other models, such as plain functions.
 
         Args:
             model: a module, a TensorDict or a dict.
-            required: whether parameters must be there; where weights mark none as such, all must.
+            required: whether parameters must be there, or all weights if none is a parameter.
 
         Raises:
-            TypeError: a dict of something else.
+            TypeError: a dict with values that are no weights.
         """
         if not isinstance(model, nn.Module | TensorDictBase | Mapping):
             return cls({}, {}, frozenset())
-        held = entries(model)
-        tensors = {name: entry.value for name, entry in held.items() if not is_extra(name)}
-        wanted, state = {name for name, value in tensors.items() if isinstance(value, nn.Parameter)}, set(tensors)
+        found = entries(model)
+        tensors = {name: entry.value for name, entry in found.items() if not is_extra(name)}
+        needed, state = {name for name, value in tensors.items() if isinstance(value, nn.Parameter)}, set(tensors)
         if isinstance(model, nn.Module):
             state = set(model.state_dict(keep_vars=True))
-        elif not wanted:
-            wanted = state
-        first = {id(value): name for name, value in reversed(tensors.items())}
+        elif not needed:
+            needed = state
+        first_names = {id(value): name for name, value in reversed(tensors.items())}
         weights = {
-            name: Weight(tuple(value.shape), value.dtype, required and name in wanted, name not in state)
+            name: WeightSpec(tuple(value.shape), value.dtype, required and name in needed, name not in state)
             for name, value in tensors.items()
-            if first[id(value)] == name
+            if first_names[id(value)] == name
         }
-        aliases = {name: first[id(value)] for name, value in tensors.items() if name not in weights}
-        return cls(weights, aliases, frozenset(filter(is_extra, held)))
+        aliases = {name: first_names[id(value)] for name, value in tensors.items() if name not in weights}
+        return cls(weights, aliases, frozenset(filter(is_extra, found)))
 
     @property
     def empty(self) -> bool:
-        """Whether there is nothing to send."""
+        """Return whether the model has no weights."""
         return not (self.weights or self.extras)
 
-    def fitted(self, source: Any) -> Flat:
-        """The weights of a module, TensorDict or dict under the names they have here; not copied.
+    def match(self, source: Any) -> Flat:
+        """Return the weights of a module, TensorDict or dict under the names of the manifest; not copied.
 
         Raises:
             TypeError: not weights.
             KeyError: a parameter is missing or a name unknown.
             ValueError: another shape, or a dtype that is not cast.
         """
-        theirs = flat_weights(source)
-        missing, unknown = self._misfit(theirs)
+        weights = flat_weights(source)
+        missing, unknown = self._misfits(weights)
         if missing or unknown:
-            ways = [way for way in _renamed(theirs) if not any(self._misfit(way))]
-            if len(ways) != 1:
-                misfit = f"missing {missing}, unknown {unknown}"
-                raise KeyError(f"weights do not fit the policy: {misfit}; nothing was changed")
-            theirs = ways[0]
-        once = {self.aliases.get(name, name): value for name, value in theirs.items()}
-        return {name: value for name, value in once.items() if is_extra(name) or self.weights[name].takes(name, value)}
+            candidates = [renamed for renamed in _with_prefixes(weights) if not any(self._misfits(renamed))]
+            if len(candidates) != 1:
+                misfits = f"missing {missing}, unknown {unknown}"
+                raise KeyError(f"weights do not fit the policy: {misfits}; nothing was changed")
+            weights = candidates[0]
+        weights = {self.aliases.get(name, name): value for name, value in weights.items()}
+        return {
+            name: value for name, value in weights.items() if is_extra(name) or self.weights[name].accepts(name, value)
+        }
 
-    def copied(self, weights: Flat) -> Snapshot:
-        """A snapshot of weights that fit, of all or of some, in the dtypes of the model."""
+    def snapshot(self, weights: Flat) -> Snapshot:
+        """Copy matched weights, all or some, in the dtypes of the model."""
         sizes: dict[torch.dtype, int] = {}
         places: dict[str, Place] = {}
         for name in (name for name in weights if not is_extra(name)):
-            wanted = self.weights[name]
-            places[name] = Place(wanted.dtype, sizes.get(wanted.dtype, 0), wanted.shape)
-            sizes[wanted.dtype] = places[name].start + prod(wanted.shape)
+            spec = self.weights[name]
+            places[name] = Place(spec.dtype, sizes.get(spec.dtype, 0), spec.shape)
+            sizes[spec.dtype] = places[name].start + prod(spec.shape)
         buffers = {dtype: np.empty(size * dtype.itemsize, np.uint8) for dtype, size in sizes.items()}
-        extras = {name: own_extra(value) for name, value in weights.items() if is_extra(name)}
+        extras = {name: _copy_extra(value) for name, value in weights.items() if is_extra(name)}
         snapshot = Snapshot(places, buffers, extras)
         for name, view in snapshot.tensors().items():
             view.copy_(weights[name])
         return snapshot
 
     def difference(self, other: Manifest) -> str:
-        """What the other has in another way, in words; empty if the two are the same."""
-        mine, theirs = ({**one.aliases, **one.weights, **dict.fromkeys(one.extras, "there")} for one in (self, other))
-        names = (name for name in sorted({*mine, *theirs}) if mine.get(name) != theirs.get(name))
-        differing = next(names, None)
-        if differing is None:
-            return ""
-        return f"weight {differing} is {theirs.get(differing, 'missing')}, not {mine.get(differing, 'missing')}"
+        """Describe the first weight that differs in another manifest; empty if they are equal."""
+        mine, theirs = (
+            {**manifest.aliases, **manifest.weights, **dict.fromkeys(manifest.extras, "there")}
+            for manifest in (self, other)
+        )
+        for name in sorted({*mine, *theirs}):
+            if mine.get(name) != theirs.get(name):
+                return f"weight {name} is {theirs.get(name, 'missing')}, not {mine.get(name, 'missing')}"
+        return ""
 
-    def _misfit(self, theirs: Flat) -> tuple[list[str], list[str]]:
-        """Names that are missing, and names that are unknown here."""
-        given = {self.aliases.get(name, name) for name in theirs}
-        missing = sorted(name for name, weight in self.weights.items() if weight.required and name not in given)
-        return missing, sorted(given - set(self.weights) - self.extras)
+    def _misfits(self, weights: Flat) -> tuple[list[str], list[str]]:
+        """Return the missing and the unknown names."""
+        names = {self.aliases.get(name, name) for name in weights}
+        missing = sorted(name for name, spec in self.weights.items() if spec.required and name not in names)
+        return missing, sorted(names - set(self.weights) - self.extras)
 
 
-def take(source: Any, manifest: Manifest) -> Snapshot | None:
+def take_snapshot(source: Any, manifest: Manifest) -> Snapshot | None:
     """Copy weights for the model of a manifest, in its dtypes; `None` if it has none. Nothing is read later.
 
     Args:
@@ -397,14 +404,14 @@ def take(source: Any, manifest: Manifest) -> Snapshot | None:
 
     Raises:
         TypeError: not weights.
-        KeyError: a parameter is missing or a name unknown; all are listed.
+        KeyError: a parameter is missing or a name unknown; the message lists all.
         ValueError: another shape, or a dtype that is not cast.
     """
-    return None if manifest.empty else manifest.copied(manifest.fitted(source))
+    return None if manifest.empty else manifest.snapshot(manifest.match(source))
 
 
 def snapshot_of(source: Any) -> Snapshot:
-    """Copy weights, whatever model they are for.
+    """Copy weights for any model.
 
     Raises:
         TypeError: not weights.
@@ -412,41 +419,44 @@ def snapshot_of(source: Any) -> Snapshot:
     if isinstance(source, Snapshot):
         return source
     manifest = Manifest.of(source)
-    return manifest.copied(manifest.fitted(source))
+    return manifest.snapshot(manifest.match(source))
 
 
-def plan(target: Any, source: Any, *, required: bool = True) -> Callable[[], None]:
-    """Check weights against a model of this process; the function that copies them in, which then cannot fail.
+def plan_update(target: Any, source: Any, *, required: bool = True) -> Callable[[], None]:
+    """Check weights against a model of this process, and return the function that copies them in and cannot fail.
 
-    Values are read when the plan is made: changes of the source after that do not show. What already is the model's
-    own memory is not copied, so that a plan that is carried out later takes nothing back.
+    Values are read now: later changes of the source do not show. Weights that share the model's memory are left out,
+    so that a later copy does not undo changes of the model.
 
     Args:
         target: a module, a TensorDict or a dict, whose tensors get the values.
-        source: has them.
-        required: as in `Manifest.of`.
+        source: a module, a TensorDict or a dict with the values.
+        required: whether parameters must be there; see `Manifest.of`.
 
     Raises:
         TypeError: not weights.
         KeyError: a parameter is missing or a name unknown.
         ValueError: another shape, or a dtype that is not cast.
     """
-    manifest, held = Manifest.of(target, required=required), entries(target)
-    fitted = manifest.fitted(source)
-    own = {name for name, value in fitted.items() if _memory(held[name].value) == _memory(value) != ()}
-    return fitting(manifest.copied({name: value for name, value in fitted.items() if name not in own}), target)
+    manifest, targets = Manifest.of(target, required=required), entries(target)
+    weights = {
+        name: value
+        for name, value in manifest.match(source).items()
+        if not isinstance(value, torch.Tensor) or _memory(value) != _memory(targets[name].value)
+    }
+    return plan_copy(manifest.snapshot(weights), target)
 
 
-def _renamed(theirs: Flat) -> Iterator[Flat]:
-    """The same weights with one, two, … prefixes less, then more."""
-    less = theirs
-    for depth in range(1, _DEEPEST + 1):
-        if all(name.startswith(_PREFIX) for name in less):
-            less = {name.removeprefix(_PREFIX): value for name, value in less.items()}
-            yield less
-        yield {_PREFIX * depth + name: value for name, value in theirs.items()}
+def _with_prefixes(weights: Flat) -> Iterator[Flat]:
+    """Yield the weights with one, two, … prefixes removed, and with as many added."""
+    shortened = weights
+    for n_prefixes in range(1, _MAX_PREFIXES + 1):
+        if all(name.startswith(_PREFIX) for name in shortened):
+            shortened = {name.removeprefix(_PREFIX): value for name, value in shortened.items()}
+            yield shortened
+        yield {_PREFIX * n_prefixes + name: value for name, value in weights.items()}
 
 
-def _memory(value: Any) -> tuple[Any, ...]:
-    """Where a tensor's numbers are, and how they lie there; nothing for extra state."""
-    return (value.shape, value.stride(), value.dtype, value.data_ptr()) if isinstance(value, torch.Tensor) else ()
+def _memory(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """Return the address of a tensor's numbers and their layout."""
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.data_ptr()

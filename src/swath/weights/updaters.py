@@ -1,6 +1,6 @@
-"""Weight updaters: deliver weights in a way of the user's own, by steps that can be overridden.
+"""Weight updaters: deliver weights in a way that users can override step by step.
 
-push_weights ─▶ found ─▶ mapped ─▶ for each worker, unless skipped: delivered ─▶ post hooks
+push_weights ─▶ fetch ─▶ map ─▶ for each worker, unless skipped: deliver ─▶ post hooks
 """
 
 from __future__ import annotations
@@ -18,37 +18,37 @@ from torch import nn
 
 from swath.extras import need
 from swath.weights.schemes import publisher_of
-from swath.weights.snapshot import POLICY, Snapshot, plan, snapshot_of
+from swath.weights.snapshot import POLICY, Snapshot, plan_update, snapshot_of
 
 
 class WeightUpdaterBase(ABC):
-    """Delivers weights in a way of one's own; `update_policy_weights_` of its collector calls `push_weights`.
+    """Delivers weights by steps that can be overridden; called by `update_policy_weights_` of its collector.
 
-    A subclass says how one worker gets weights, in `_sync_weights_with_worker`. All that it publishes on its collector
-    during one push becomes one version. Methods may be called from any thread.
+    A subclass implements `_sync_weights_with_worker`, the delivery to one worker. Everything that it publishes on its
+    collector during one push becomes one version. Methods may be called from any thread.
     """
 
     _collector: Callable[[], Any] | None = None
 
     @classmethod
-    def from_policy(cls, policy: Any) -> Self | None:  # noqa: ARG003  for those who override it
-        """An updater for a collector's policy; `None` if this class needs no policy. To be overridden."""
+    def from_policy(cls, policy: Any) -> Self | None:  # noqa: ARG003  subclasses use it
+        """Return an updater for a collector's policy; `None` if this class needs no policy. Meant to be overridden."""
         return None
 
-    def init(self, *args: Any, **kwargs: Any) -> None:  # noqa: B027  to be overridden by those who need it
-        """What `init_updater` of the collector calls. To be overridden."""
+    def init(self, *args: Any, **kwargs: Any) -> None:  # noqa: B027  subclasses may leave it
+        """Prepare the updater; called by `init_updater` of the collector. Meant to be overridden."""
 
     def push_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
         """Deliver weights to workers, then call the post hooks.
 
         Args:
-            policy_or_weights: a module, a TensorDict, or a dict; `None` for the server's weights, or where there are
-                none those of the collector's policy.
-            worker_ids: an int, a device, or a list of these; `None` for `all_worker_ids()`.
+            policy_or_weights: a module, a TensorDict, or a dict; `None` for the server's weights, or without these for
+                the weights of the collector's policy.
+            worker_ids: an int, a device, or a list of ints or devices; `None` for `all_worker_ids()`.
 
         Raises:
             Closed: the collector was shut down.
-            Exception: what a step raised; hooks are not called then.
+            Exception: a step raised it; hooks are not called then.
         """
         publisher = publisher_of(self.collector)
         with nullcontext() if publisher is None else publisher.one_version():
@@ -56,7 +56,7 @@ class WeightUpdaterBase(ABC):
             if weights is None and publisher is not None:
                 weights = publisher.fetch()
             weights = self._maybe_map_weights(weights)
-            workers = self.all_worker_ids() if worker_ids is None else _listed(worker_ids)
+            workers = self.all_worker_ids() if worker_ids is None else _as_list(worker_ids)
             if workers is None:
                 self._sync_weights_with_worker(server_weights=weights)
             for worker in workers or ():
@@ -66,14 +66,14 @@ class WeightUpdaterBase(ABC):
             hook()
 
     def __call__(self, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
-        """The same as `push_weights`."""
+        """Deliver weights; see `push_weights`."""
         self.push_weights(policy_or_weights, worker_ids)
 
     def register_collector(self, collector: Any) -> None:
-        """Serve this collector; a weak reference is kept. The same one again: nothing.
+        """Serve this collector, of which a weak reference is kept. Twice is fine.
 
         Raises:
-            RuntimeError: it serves another one, which is still there.
+            RuntimeError: it serves another collector that still exists.
         """
         if self.collector not in (None, collector):
             raise RuntimeError(f"this {type(self).__name__} serves another collector; make one for each")
@@ -81,44 +81,44 @@ class WeightUpdaterBase(ABC):
 
     @property
     def collector(self) -> Any:
-        """The collector that it serves; `None` if it never had one, or that is gone."""
+        """Return the collector that it serves; `None` if it never had one, or that no longer exists."""
         return None if self._collector is None else self._collector()
 
     @property
     def collectors(self) -> list[Any] | None:
-        """The collector in a list, or `None`."""
+        """Return the collector in a list, or `None`."""
         return None if self.collector is None else [self.collector]
 
     @cached_property
     def post_hooks(self) -> list[Callable[[], Any]]:
-        """What is called after each push, without arguments, in order, in the thread that pushes."""
+        """Return the functions to call after each push, without arguments, in order, in the thread that pushes."""
         return []
 
     def register_post_hook(self, hook: Callable[[], Any]) -> None:
-        """Call this after each push, too; what it raises leaves `push_weights`, when the weights are out."""
+        """Call this function after each push, too; its exceptions leave `push_weights`, when the weights are out."""
         self.post_hooks.append(hook)
 
     def increment_version(self) -> None:
-        """Publish the collector's newest weights under the next version; without a collector nothing."""
+        """Publish the collector's newest weights under the next version; do nothing without a collector."""
         if self.collector is not None:
             self.collector.increment_version()
 
     def all_worker_ids(self) -> Sequence[Any] | None:
-        """Who gets weights; `None` for one delivery that names nobody. To be overridden."""
+        """Return the workers that get weights; `None` for one delivery without a worker. Meant to be overridden."""
         return None
 
     @property
-    def supplies(self) -> bool:
-        """Whether it has weights of its own when none are passed."""
-        fetches = "_get_server_weights"
-        return getattr(type(self), fetches) is not getattr(WeightUpdaterBase, fetches)
+    def has_server_weights(self) -> bool:
+        """Return whether it has weights for a push without weights."""
+        method = "_get_server_weights"
+        return getattr(type(self), method) is not getattr(WeightUpdaterBase, method)
 
     def _get_server_weights(self) -> Any:
-        """The weights when none are passed, or `None`. To be overridden."""
+        """Return the weights for a push without weights, or `None`. Meant to be overridden."""
         return None
 
     def _maybe_map_weights(self, policy_or_weights: Any) -> Any:
-        """The weights as workers get them: of a module a TensorDict of its data. May be overridden.
+        """Return the weights as workers get them: a module's as a TensorDict of its data. May be overridden.
 
         Raises:
             TypeError: neither a module, nor a TensorDict, nor a dict.
@@ -130,22 +130,22 @@ class WeightUpdaterBase(ABC):
         kind = type(policy_or_weights).__name__
         raise TypeError(f"weights are of type {kind}; pass a module, a TensorDict, or a dict of tensors")
 
-    def _skip_update(self, worker_id: Any) -> bool:  # noqa: ARG002  for those who override it
-        """Whether this worker gets nothing this time. May be overridden."""
+    def _skip_update(self, worker_id: Any) -> bool:  # noqa: ARG002  subclasses use it
+        """Return whether this worker gets nothing in this push. May be overridden."""
         return False
 
     @abstractmethod
     def _sync_weights_with_worker(self, *, worker_id: Any = None, server_weights: Any) -> None:
-        """Deliver to one worker; to all of them if no id is given.
+        """Deliver weights to one worker; to all workers without an id.
 
         It may use `self.collector.publish_weights(server_weights, worker_ids=worker_id)`.
         """
 
 
-class _InPlace(WeightUpdaterBase):
-    """Copies weights into TensorDicts of this process; with a collector its workers get them, too.
+class _InPlaceUpdater(WeightUpdaterBase):
+    """Copies weights into TensorDicts of this process, and publishes them on its collector if it has one.
 
-    Where neither weights are passed nor a getter gives some, nothing happens.
+    A push without weights does nothing if there is no getter.
     """
 
     def __init__(self, getter: Callable[[], Any] | None, policy_weights: Any) -> None:
@@ -153,12 +153,12 @@ class _InPlace(WeightUpdaterBase):
         self.policy_weights = policy_weights
 
     @property
-    def supplies(self) -> bool:
-        """Whether it has weights of its own when none are passed."""
+    def has_server_weights(self) -> bool:
+        """Return whether it has weights for a push without weights."""
         return self._getter is not None
 
-    def _target(self, worker_id: Any) -> Any:  # noqa: ARG002  for those who override it
-        """What is written to."""
+    def _target(self, worker_id: Any) -> Any:  # noqa: ARG002  a subclass uses it
+        """Return the TensorDict to write."""
         return self.policy_weights
 
     def _get_server_weights(self) -> Any:
@@ -166,7 +166,7 @@ class _InPlace(WeightUpdaterBase):
         return {} if weights is None else weights
 
     def _maybe_map_weights(self, policy_or_weights: Any) -> Any:
-        """Weights in any form, as they are."""
+        """Return weights in any form unchanged."""
         return policy_or_weights
 
     def _sync_weights_with_worker(self, *, worker_id: Any = None, server_weights: Any) -> None:
@@ -174,20 +174,20 @@ class _InPlace(WeightUpdaterBase):
             return
         publisher, target = publisher_of(self.collector), self._target(worker_id)
         if publisher is None:
-            plan(target, server_weights)()
+            plan_update(target, server_weights)()
         else:
-            copy_in = plan(target, server_weights, required=False)  # what is missing is checked by its policy
-            publisher.publish({POLICY: server_weights}, worker_id, change=copy_in)
+            update = plan_update(target, server_weights, required=False)  # the policy's manifest finds missing weights
+            publisher.publish({POLICY: server_weights}, worker_id, change=update)
 
 
-class VanillaWeightUpdater(_InPlace):
+class VanillaWeightUpdater(_InPlaceUpdater):
     """Copies weights in place into those of one policy in this process.
 
-    With a collector, the collector gets them, too, and tensors that act are written to between two fragments only.
+    A collector gets them, too; tensors of an acting policy are written between two fragments only.
 
     Args:
-        weight_getter: gives weights when none are passed; without it nothing happens then.
-        policy_weights: the TensorDict that is written to.
+        weight_getter: returns the weights for a push without weights, which does nothing without it.
+        policy_weights: the TensorDict to write.
     """
 
     def __init__(self, *, weight_getter: Callable[[], Any] | None = None, policy_weights: Any) -> None:
@@ -195,15 +195,15 @@ class VanillaWeightUpdater(_InPlace):
 
     @classmethod
     def from_policy(cls, policy: Any) -> Self | None:
-        """An updater of that policy's weights; `None` for one that has none."""
+        """Return an updater of that policy's weights; `None` for a policy without any."""
         return cls(policy_weights=TensorDict.from_module(policy).lock_()) if isinstance(policy, nn.Module) else None
 
 
-class MultiProcessedWeightUpdater(_InPlace):
-    """Copies weights in place into one TensorDict per device or worker and, with a collector, to the workers there.
+class MultiProcessedWeightUpdater(_InPlaceUpdater):
+    """Copies weights in place into one TensorDict per device or worker, and publishes them to the workers there.
 
     Args:
-        get_server_weights: gives weights when none are passed; `None`: nothing happens then.
+        get_server_weights: returns the weights for a push without weights, which does nothing if this is `None`.
         policy_weights: TensorDicts by device or by index of a worker.
     """
 
@@ -211,7 +211,7 @@ class MultiProcessedWeightUpdater(_InPlace):
         super().__init__(get_server_weights, policy_weights)
 
     def all_worker_ids(self) -> Sequence[Any]:
-        """The devices or workers."""
+        """Return the devices or workers."""
         return list(self.policy_weights)
 
     def _target(self, worker_id: Any) -> Any:
@@ -221,9 +221,9 @@ class MultiProcessedWeightUpdater(_InPlace):
 
 
 class RemoteModuleWeightUpdater(WeightUpdaterBase):
-    """For policies that this process has no copy of: publishes the weights that are passed; without any it raises."""
+    """Publishes the weights of policies that this process has no copy of; a push without weights raises."""
 
-    supplies = False
+    has_server_weights = False
 
     def _get_server_weights(self) -> Any:
         raise RuntimeError("RemoteModuleWeightUpdater has no weights of its own: pass weights")
@@ -237,12 +237,12 @@ class RemoteModuleWeightUpdater(WeightUpdaterBase):
 class RayWeightUpdater(WeightUpdaterBase):
     """Sends weights to Ray actors, each once in so many batches, and waits for none.
 
-    With a collector the weights go onto its channel: workers take them with their next request, those that are
-    replaced or added later, too. Without one they go to the actors directly.
+    With a collector the weights are published on its channel: workers take them with their next request, also later
+    workers. Without one they are sent to the actors directly.
 
     Args:
         policy_weights: read at each push.
-        remote_collectors: handles of actors, as `RayCollector.remote_collectors` gives them.
+        remote_collectors: handles of actors, as `RayCollector.remote_collectors` returns them.
         max_interval: how many batches of a worker may pass between updates; 0 updates at each push, 1 every second.
     """
 
@@ -252,10 +252,10 @@ class RayWeightUpdater(WeightUpdaterBase):
         self.max_interval = max(0, max_interval)
         self._pending: list[Any] = []
         self._pushes: dict[int, int] = {}
-        self._updated: dict[int, tuple[int, int]] = {}
+        self._updated: dict[int, tuple[int, int]] = {}  # by worker: life and number of fragments at its last update
 
     def all_worker_ids(self) -> list[int]:
-        """Indices of the actors; with a collector, those of its workers that are there or coming back."""
+        """Return the indices of the actors; with a collector, of its workers that live or come back."""
         publisher = publisher_of(self.collector)
         return list(range(len(self.remote_collectors))) if publisher is None else list(publisher.progress())
 
@@ -264,7 +264,7 @@ class RayWeightUpdater(WeightUpdaterBase):
 
         Raises:
             Closed: the collector was shut down.
-            Exception: what an earlier delivery failed with.
+            Exception: an earlier delivery failed with it.
         """
         if self._pending:
             done, self._pending = _ray().wait(self._pending, num_returns=len(self._pending), timeout=0)
@@ -272,49 +272,48 @@ class RayWeightUpdater(WeightUpdaterBase):
         super().push_weights(policy_or_weights, worker_ids)
 
     def _get_server_weights(self) -> Any:
-        """A handle of what the weights are now: a snapshot, or where it is sent from here, its place in Ray's store."""
+        """Return a snapshot of the weights; without a collector, a reference to it in Ray's store."""
         return self._maybe_map_weights(self.policy_weights)
 
     def _maybe_map_weights(self, policy_or_weights: Any) -> Any:
-        """A handle of weights; a handle as it is."""
+        """Return a snapshot of weights, or a reference to it; both stay if they are passed."""
         if isinstance(policy_or_weights, Snapshot | _ray().ObjectRef):
             return policy_or_weights
         snapshot = snapshot_of(policy_or_weights)
         return _ray().put(snapshot) if publisher_of(self.collector) is None else snapshot
 
     def _skip_update(self, worker_id: int) -> bool:
-        """Whether too few batches have passed since the worker's last update."""
+        """Return whether too few batches have passed since the worker's last update."""
         publisher = publisher_of(self.collector)
         if publisher is None:
             passed = self._pushes[worker_id] = self._pushes.get(worker_id, 0) + 1
             return passed <= self.max_interval
-        life, made = publisher.progress().get(worker_id, (0, 0))
-        life_then, made_then = self._updated.get(worker_id, (0, 0))
-        return self.max_interval > 0 and life == life_then and made - made_then <= self.max_interval
+        life, fragments = publisher.progress().get(worker_id, (0, 0))
+        updated_life, updated_fragments = self._updated.get(worker_id, (0, 0))
+        return self.max_interval > 0 and life == updated_life and fragments - updated_fragments <= self.max_interval
 
     def _sync_weights_with_worker(self, worker_id: int | None = None, server_weights: Any = None) -> None:
-        publisher, handle = publisher_of(self.collector), self._maybe_map_weights(server_weights)
+        publisher, weights = publisher_of(self.collector), self._maybe_map_weights(server_weights)
         if publisher is not None:
-            weights = handle if isinstance(handle, Snapshot) else _ray().get(handle)
-            self.collector.publish_weights(weights, worker_ids=worker_id)
-            self._updated |= {one: at for one, at in publisher.progress().items() if worker_id in (None, one)}
+            snapshot = weights if isinstance(weights, Snapshot) else _ray().get(weights)
+            self.collector.publish_weights(snapshot, worker_ids=worker_id)
+            self._updated |= {worker: at for worker, at in publisher.progress().items() if worker_id in (None, worker)}
             return
         workers = self.all_worker_ids()
         for worker in workers if worker_id is None else [worker_id]:
             if worker not in workers:
                 raise ValueError(f"worker_ids={worker!r}: there is no such actor; there are {workers}")
-            self._pending.append(self.remote_collectors[worker].update_policy_weights_.remote(policy_weights=handle))
+            self._pending.append(self.remote_collectors[worker].update_policy_weights_.remote(policy_weights=weights))
             self._pushes[worker] = 0
 
 
-def _listed(worker_ids: Any) -> list[Any]:
-    """Ids as a list, devices as devices."""
-    wanted = worker_ids if isinstance(worker_ids, list | tuple) else [worker_ids]
-    return [torch.device(one) if isinstance(one, str) else one for one in wanted]
+def _as_list(worker_ids: Any) -> list[Any]:
+    """Return ids as a list, with devices as `torch.device`."""
+    ids = worker_ids if isinstance(worker_ids, list | tuple) else [worker_ids]
+    return [torch.device(worker) if isinstance(worker, str) else worker for worker in ids]
 
 
 def _ray() -> Any:
-    """Ray, if it is installed."""
     return need("ray", extra="ray", why="for weights that are sent to Ray actors")
 
 

@@ -89,7 +89,7 @@ class Members:
         group.removed |= {*worker_ids}
         for worker in worker_ids:
             group.fleet.retire(worker)
-            group.channel.left(worker)
+            group.channel.forget(worker)
         self._share_number()
 
     def look(self, *, losses: bool = True) -> RolloutGroup:
