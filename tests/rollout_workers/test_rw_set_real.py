@@ -24,14 +24,14 @@ def build_set(n=2, backend="inline", **settings):
 
 
 def test_custom_metrics_are_reported_one_by_one_where_the_config_says_so():
-    note = {"on_episode_end": lambda *, episode, **_: episode.custom_metrics.update(batch=1)}
+    note = {"on_episode_end": lambda *, episode, **_: episode.custom_metrics.update(n=1)}
     for keep in (False, True):
         config = {"callback_functions": note, "keep_per_episode_custom_metrics": keep}
         with build_set(n=0, rollout_fragment_length=100, **config) as workers:
             workers.sample()
             metrics = collect_metrics(workers)
-        one_by_one = {"one": [1] * metrics["num_episodes"]}
-        assert metrics["custom_metrics"] == (one_by_one if keep else {"one_min": 1, "one_mean": 1, "one_max": 1})
+        one_by_one = {"n": [1] * metrics["num_episodes"]}
+        assert metrics["custom_metrics"] == (one_by_one if keep else {"n_min": 1, "n_mean": 1, "n_max": 1})
 
 
 def test_auto_fragments_are_shared_among_as_many_workers_as_there_are():
