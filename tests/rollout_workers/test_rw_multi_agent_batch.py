@@ -202,12 +202,12 @@ COLUMNS = {
 }
 
 
-def joined():
+def full_batch():
     return SampleBatch({name: array.copy() for name, (_, array, _) in COLUMNS.items()})
 
 
 def test_columns_and_entries_are_the_same_memory_both_ways_and_nothing_else_comes_back():
-    batch = joined()
+    batch = full_batch()
     td = batch.to_tensordict()
     back = SampleBatch.from_tensordict(td)
     assert (td.batch_size, plain(back)) == ((N,), plain(batch))
@@ -242,11 +242,11 @@ def test_sequences_travel_whole(padded):
 
 
 def test_dones_are_written_and_not_read_and_columns_may_be_chosen():
-    td = joined().to_tensordict(keys=["obs", "dones"])
+    td = full_batch().to_tensordict(keys=["obs", "dones"])
     assert set(td.keys(include_nested=True, leaves_only=True)) == {"observation", ("next", "done")}
     assert plain(td["next", "done"]) == [[False], [True], [True]]
     with pytest.raises(KeyError, match="no column 'x'; there are obs, new_obs"):
-        joined().to_tensordict(keys=["x"])
+        full_batch().to_tensordict(keys=["x"])
     done = TensorDict({"next": {"done": torch.tensor([[True], [True], [False]])}}, [3])
     assert plain(SampleBatch.from_tensordict(done)) == {"terminateds": [True, True, False]}
 

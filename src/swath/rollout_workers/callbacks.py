@@ -120,7 +120,7 @@ def _instance(kind: Callable[[], Any]) -> DefaultCallbacks:
         raise TypeError(f"callbacks_class={kind!r} made {callbacks!r}; derive the class from DefaultCallbacks")
     for name in dir(callbacks):
         if name.startswith("on_") and name not in EVENTS:
-            warn_of_no_effect(f"{type(callbacks).__name__}.{name}", f"there is no such event; known: {EVENTS}")
+            warn_of_no_effect(f"{type(callbacks).__name__}.{name}", f"it is no event; known: {EVENTS}")
     return callbacks
 
 

@@ -1,4 +1,4 @@
-"""The base of workers that collect from envs of their own, and the context that creators of these envs get."""
+"""The base of workers that own the envs they collect from, and the context that creators of envs get."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _ROUTED = ("192.0.2.1", 9)
 
 
 class EnvRunner(ABC):
-    """Collects from envs of its own."""
+    """Collects from the envs that it owns."""
 
     @abstractmethod
     def sample(self, *, explore: bool | None = None, force_reset: bool = False) -> Any:

@@ -154,27 +154,29 @@ def summarize_episodes(
         `num_episodes`, also as `episodes_this_iter`, `num_faulty_episodes`; `hist_stats`, `custom_metrics`,
         `episode_media`, `sampler_perf`.
     """
-    whole = [episode for episode in episodes if not episode.episode_faulty]
+    complete = [episode for episode in episodes if not episode.episode_faulty]
     new = sum(not episode.episode_faulty for episode in (episodes if new_episodes is None else new_episodes))
-    rewards = [episode.episode_reward for episode in whole]
-    lengths = [episode.episode_length for episode in whole]
-    by_policy = _lists({policy: reward} for episode in whole for (_, policy), reward in episode.agent_rewards.items())
-    noted = _lists({name: value} for e in whole for name, values in e.hist_data.items() for value in values)
+    rewards = [episode.episode_reward for episode in complete]
+    lengths = [episode.episode_length for episode in complete]
+    by_policy = _lists(
+        {policy: reward} for episode in complete for (_, policy), reward in episode.agent_rewards.items()
+    )
+    noted = _lists({name: value} for e in complete for name, values in e.hist_data.items() for value in values)
     custom = {
         name: [value for value in values if not np.any(np.isnan(value))]
-        for name, values in _lists(episode.custom_metrics for episode in whole).items()
+        for name, values in _lists(episode.custom_metrics for episode in complete).items()
     }
     spread = {key: value for name, values in custom.items() for key, value in _spread(name, values).items()}
     return {
         **_spread("episode_reward", rewards),
         **_spread("episode_return", rewards),
-        **_spread("episode_return_raw", [episode.episode_reward_raw for episode in whole]),
+        **_spread("episode_return_raw", [episode.episode_reward_raw for episode in complete]),
         **{f"policy_reward_{k}": {pid: float(of(values)) for pid, values in by_policy.items()} for k, of in KINDS},
         "episode_len_mean": float(np.mean(lengths)) if lengths else float("nan"),
         "episodes_timesteps_total": sum(lengths),
         "num_episodes": new,
         "episodes_this_iter": new,
-        "num_faulty_episodes": len(episodes) - len(whole),
+        "num_faulty_episodes": len(episodes) - len(complete),
         "hist_stats": {
             **noted,
             "episode_reward": rewards,
@@ -182,9 +184,9 @@ def summarize_episodes(
             **{f"policy_{policy}_reward": values for policy, values in by_policy.items()},
         },
         "custom_metrics": custom if keep_custom_metrics else spread,
-        "episode_media": _lists(episode.media for episode in whole),
+        "episode_media": _lists(episode.media for episode in complete),
         "sampler_perf": {
-            name: float(np.mean(values)) for name, values in _lists(episode.perf_stats for episode in whole).items()
+            name: float(np.mean(values)) for name, values in _lists(episode.perf_stats for episode in complete).items()
         },
     }
 

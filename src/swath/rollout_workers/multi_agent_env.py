@@ -281,12 +281,12 @@ class PettingZooEnv(PettingZooWrapper):
 
     def _advance_to_next_agent(self) -> Step:
         """Return what the next agent sees, and the last observations of agents that ended before it and are removed."""
-        last, acts = dict[Any, tuple[Any, ...]](), False
-        while self.env.agents and not acts:
+        last, is_next = dict[Any, tuple[Any, ...]](), False
+        while self.env.agents and not is_next:
             agent = self.env.agent_selection
             _, _, terminated, truncated, _ = last[agent] = self.env.last()
-            acts = not (terminated or truncated)
-            if not acts:
+            is_next = not (terminated or truncated)
+            if not is_next:
                 self.env.step(None)
         obs, rewards, terminateds, truncateds, infos = (
             {agent: row[i] for agent, row in last.items()} for i in range(5)

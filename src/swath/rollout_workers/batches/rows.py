@@ -104,7 +104,7 @@ class ColumnDict(ExplainsMissing, ColumnNames, dict[str, Any]):
             yield columns.map_leaves(partial(_row, i))
 
     def take(self, rows: Array) -> Self:
-        """Return copies of the rows of these numbers `[n]`; where there are sequences, as sequences of one row each."""
+        """Copy the rows with the numbers `[n]`; where there are sequences, as sequences of one row each."""
         if (unpadded := self.unpadded()) is not self:
             return unpadded.take(rows)
         return self._select(rows) if self.SEQ_LENS not in self else self._select_sequences(rows, np.ones_like(rows))
@@ -153,7 +153,7 @@ class ColumnDict(ExplainsMissing, ColumnNames, dict[str, Any]):
         """Split by runs of equal `eps_id`, or where that is missing by dones; `key` forces "eps_id" or "dones".
 
         Raises:
-            KeyError: no such column.
+            KeyError: the column is missing.
             ValueError: another key, or padded sequences.
         """
         if key not in (None, self.EPS_ID, self.DONES):

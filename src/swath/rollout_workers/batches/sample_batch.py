@@ -278,7 +278,7 @@ class SampleBatch(ColumnDict):
         Read-only arrays are copied. `seq_lens` and states of sequences are non-tensor entries; padding counts as rows.
 
         Raises:
-            KeyError: no such column.
+            KeyError: a column is missing.
             ValueError: columns of different lengths.
         """
         lengths, dones = self.sequences(), [self.DONES] if {self.TERMINATEDS, self.TRUNCATEDS} & self.keys() else []
@@ -322,8 +322,8 @@ class SampleBatch(ColumnDict):
                 `new_obs`, action, reward, state.
 
         Raises:
-            IndexError: the batch has no such row.
-            KeyError: the batch has no such column.
+            IndexError: the row is missing.
+            KeyError: a column is missing.
             ValueError: a view of another step.
         """
         columns, is_next_step = self.row_by_row(), index == "last"

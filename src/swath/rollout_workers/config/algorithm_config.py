@@ -102,7 +102,7 @@ class AlgorithmConfig(Settings):
         return self.copy(copy_frozen=False).update_from_dict(spec.config or {})
 
     def get_evaluation_config_object(self) -> AlgorithmConfig | None:
-        """Return an unfrozen copy for workers that evaluate; None if this one is for such workers."""
+        """Return an unfrozen copy for workers that evaluate; None if this one has `in_evaluation`."""
         if self.in_evaluation:
             return None
         config = self.of_policy(PolicySpec(config=self.evaluation_config))

@@ -35,9 +35,9 @@ def must_be(wanted: str, fits: Callable[[Any], bool], kept: Callable[[Any], T] =
     return check
 
 
-def integer(least: int = 0) -> Check[int]:
-    """Check for an integer of at least `least`."""
-    return lambda name, value: count(name, value, minimum=least)
+def integer(minimum: int = 0) -> Check[int]:
+    """Check for an integer of at least `minimum`."""
+    return lambda name, value: count(name, value, minimum=minimum)
 
 
 def is_number(value: Any) -> bool:
@@ -66,7 +66,7 @@ def dict_of(check: Check[T]) -> Check[dict[str, T]]:
 
 
 def is_list(value: Any, fits: Callable[[Any], bool], kinds: Any = (list, tuple)) -> bool:
-    """Return whether a value is a list, or of one of these kinds, whose items all fit."""
+    """Return whether a value is of one of the kinds and all its items fit."""
     return isinstance(value, kinds) and all(map(fits, value))
 
 

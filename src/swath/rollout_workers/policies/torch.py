@@ -28,17 +28,8 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
 from swath.rollout_workers.metrics import LEARNER_STATS
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest
-from swath.rollout_workers.policies import learning
-from swath.rollout_workers.policies.learning import interpolate
-from swath.rollout_workers.policies.networks import (
-    DefaultNetwork,
-    DistClass,
-    Outputs,
-    call_model,
-    dist_class_of,
-    head_for,
-    to_device,
-)
+from swath.rollout_workers.policies import learning, networks
+from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, Outputs
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
 from swath.rollout_workers.preprocessors import mask_reader
@@ -83,11 +74,11 @@ class TorchPolicy(Policy):
         super().__init__(observation_space, action_space, {**AlgorithmConfig().to_dict(), **config, "model": model})
         self.view_requirements = optional_views()
         self.device = device_of(self.config)
-        self._head = head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
+        self._head = networks.head_for(action_space, normalize=self.config["normalize_actions"]).to(self.device)
         custom = self.config["model"]["custom_model"] is not None
         self._mask = mask_reader(observation_space, action_space, None if custom else type(self).__name__)
         self._dtype = answer_leaves(action_space, normalize=self.config["normalize_actions"])[0].dtype
-        self.num_outputs, self.dist_class = self._head.inputs, dist_class_of(self._head)
+        self.num_outputs, self.dist_class = self._head.inputs, networks.dist_class_of(self._head)
         seed, own_id = self.config["seed"], self.config.get("__policy_id", "")
         streams = None if seed is None else PrivateStreams(derive_named(seed, f"weights of {own_id}"), self.device)
         with streams.activate() if streams else nullcontext():  # with a seed, weights depend on it and the id alone
@@ -156,7 +147,7 @@ class TorchPolicy(Policy):
     def run_model(self, model: nn.Module, batch: Mapping[str, Any]) -> Outputs:
         """Run the network on the rows of a batch of tensors."""
         obs, seq_lens = batch[ColumnNames.OBS], batch[ColumnNames.SEQ_LENS] if self._initial_state else None
-        return self._allowed(call_model(model, obs, states_in(batch), seq_lens), obs)
+        return self._allowed(networks.call_model(model, obs, states_in(batch), seq_lens), obs)
 
     def valid_mean(self, train_batch: SampleBatch) -> Any:
         """Return a function that takes the mean of `[n]` over the rows of this batch that are no padding."""
@@ -207,7 +198,7 @@ class TorchPolicy(Policy):
         obs = input_dict[ColumnNames.OBS]
         with torch.inference_mode():
             if type(self.model) is DefaultNetwork and self._has_value:
-                return as_array(self.model.value(to_device(self.device, obs)))
+                return as_array(self.model.value(networks.to_device(self.device, obs)))
             value = self._outputs(obs, states_in(input_dict)).value
             if value is None:
                 raise ValueError(f"{self!r} has no values: its model must give (dist_inputs, value)")
@@ -236,12 +227,12 @@ class TorchPolicy(Policy):
             actions = unscale_actions(self.action_space, np.asarray(actions))
         with torch.inference_mode():
             out = self._outputs(obs_batch, state_batches).dist_inputs
-            return as_array(self._head.log_prob(out, to_device(self.device, np.asarray(actions))))
+            return as_array(self._head.log_prob(out, networks.to_device(self.device, np.asarray(actions))))
 
     @property
     def cur_lr(self) -> float:
         """Return the learning rate at `global_timestep`."""
-        return interpolate(self.config["lr_schedule"], self.config["lr"], self.global_timestep)
+        return learning.interpolate(self.config["lr_schedule"], self.config["lr"], self.global_timestep)
 
     def learn_on_batch(self, samples: SampleBatch) -> dict[str, Any]:
         """Update the weights from a batch, which stays unchanged; see `compute_gradients` and `apply_gradients`."""
@@ -324,11 +315,12 @@ class TorchPolicy(Policy):
 
     def _outputs(self, obs: Any, states: Sequence[Any] | None, **options: Any) -> Outputs:
         """Run the network on observations, without gradients."""
-        tensors, before = to_device(self.device, obs), [to_device(self.device, part) for part in states or ()]
+        tensors = networks.to_device(self.device, obs)
+        before = [networks.to_device(self.device, part) for part in states or ()]
         lengths = None
         if self._initial_state:
             lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
-        return self._allowed(call_model(self.model, tensors, before, lengths, **options), tensors)
+        return self._allowed(networks.call_model(self.model, tensors, before, lengths, **options), tensors)
 
     def _allowed(self, outputs: Outputs, obs: Any) -> Outputs:
         """Give the actions that the mask in the observations forbids impossible logits."""

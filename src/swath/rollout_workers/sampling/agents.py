@@ -184,7 +184,7 @@ _RESET_RESULT: dict[str, ByAgent] = {REWARDS: {}, TERMINATEDS: {ALL: False}, TRU
 
 
 class ManyAgents(Agents):
-    """Envs of several agents each, which come and go; only this class reads and builds the dicts of these envs."""
+    """Envs of several agents each, which come and go; only this class reads and builds their dicts."""
 
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         super().__init__(host, slots, timer, announce)

@@ -189,7 +189,7 @@ class BatchMaker:
 
 
 def _starts(records: Array, fields: Sequence[str]) -> Array:
-    """Return where one of these fields changes, the first record included."""
+    """Return where one of the fields changes, the first record included."""
     changes = np.logical_or.reduce([records[name][1:] != records[name][:-1] for name in fields])
     return np.flatnonzero(np.append(True, changes)[: len(records)])
 

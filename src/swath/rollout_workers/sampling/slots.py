@@ -117,8 +117,8 @@ class Episode:
         if agent_id not in self._policies:
             policy_id = self.policy_mapping_fn(agent_id, self, worker=self.worker)
             if policy_id not in self.policy_map:
-                known = sorted(self.policy_map)
-                raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {agent_id!r}; there are {known}")
+                policy_ids = sorted(self.policy_map)
+                raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {agent_id!r}; there are {policy_ids}")
             self._policies[agent_id] = policy_id
         return self._policies[agent_id]
 

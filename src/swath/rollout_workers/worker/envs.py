@@ -181,8 +181,8 @@ class Envs:
         config = self.worker.config
         if not config.restart_failed_sub_environments:
             return None
-        delay, most = config.delay_between_sub_environment_restarts_s, config.max_num_sub_environment_restarts
-        return Restarts(most, backoff_s=delay, backoff_max_s=max(LONGEST_DELAY, delay))
+        delay, max_restarts = config.delay_between_sub_environment_restarts_s, config.max_num_sub_environment_restarts
+        return Restarts(max_restarts, backoff_s=delay, backoff_max_s=max(LONGEST_DELAY, delay))
 
     def _seed(self) -> None:
         seeds = self.worker.seeds
@@ -239,7 +239,7 @@ class Envs:
                 return
 
     def _host_of(self, envs: list[Any]) -> ArrayHost:
-        """Return the host of these envs."""
+        """Return a host for the envs."""
         first = envs[0]
         if isinstance(first, MultiAgentEnv):
             return MultiAgentHost(envs)

@@ -120,7 +120,7 @@ def learns(worker: Any, policy_id: str, batch: Any = None) -> bool:
 
 
 def complete_specs(worker: Any, spaces: Any, specs: Mapping[str, PolicySpec] | None = None) -> PolicySetup:
-    """Return complete specs of these policies, or of the config's, and the function that says which learn."""
+    """Return complete specs of the policies, by default the config's, and the function that says which learn."""
     config: AlgorithmConfig = worker.config
     kind = worker.default_policy_class
     return config.get_multi_agent_setup(policies=specs, env=worker.env, spaces=spaces, default_policy_class=kind)

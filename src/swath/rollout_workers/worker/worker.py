@@ -277,7 +277,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         return {policy_id: grads for policy_id, (grads, _) in found.items()}, {**infos, "batch_count": samples.count}
 
     def apply_gradients(self, grads: Any) -> None:
-        """Apply gradients by policy id, or those of `"default_policy"`; policies that do not learn stay unchanged.
+        """Apply gradients by policy id, or of `"default_policy"` alone; policies that do not learn stay unchanged.
 
         Raises:
             KeyError: an unknown id.

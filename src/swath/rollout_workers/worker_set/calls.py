@@ -113,11 +113,11 @@ def call_workers(
     return entries if timeout else []
 
 
-def send_to_free(group: RolloutGroup, assigned: Sequence[tuple[int, Call]], tag: Any, most: int) -> int:
+def send_to_free(group: RolloutGroup, assigned: Sequence[tuple[int, Call]], tag: Any, limit: int) -> int:
     """Send calls to free workers that have fewer than `most` open requests of a tag; return how many were sent."""
     n_open, free, n_sent = Counter(request.worker for request in group.tagged([tag])), group.free(), 0
     for worker, call in assigned:
-        if worker in free and n_open[worker] < most:
+        if worker in free and n_open[worker] < limit:
             group.request(worker, *call, purpose=Purpose(tag))
             n_open[worker] += 1
             n_sent += 1

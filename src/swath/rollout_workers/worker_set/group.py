@@ -132,14 +132,14 @@ class RolloutGroup(WorkerGroup):
         return [worker for worker, standing in self.fleet.statuses().items() if standing.phase != "gone"]
 
     def select(self, worker_ids: Sequence[int] | None) -> list[int]:
-        """Return which of these workers live or are coming back; None: all.
+        """Return which of the workers live or are coming back; None: all.
 
         Raises:
             ValueError: an id of no worker.
         """
-        present, known = self.ids(), {*self.fleet.statuses()} - self.removed
-        if unknown := [worker for worker in worker_ids or () if worker not in known]:
-            raise ValueError(f"worker_ids={worker_ids} has {unknown}, and the remote workers are {sorted(known)}")
+        present, existing = self.ids(), {*self.fleet.statuses()} - self.removed
+        if unknown := [worker for worker in worker_ids or () if worker not in existing]:
+            raise ValueError(f"worker_ids={worker_ids} has {unknown}, and the remote workers are {sorted(existing)}")
         return present if worker_ids is None else [worker for worker in dict.fromkeys(worker_ids) if worker in present]
 
     def free(self) -> list[int]:
@@ -217,11 +217,11 @@ class RolloutGroup(WorkerGroup):
             raise failure
         self.raise_losses()
 
-    def fragments(self, least: int, steps_of: Callable[[Any], int], timeout: float) -> list[Request]:
+    def fragments(self, min_steps: int, steps_of: Callable[[Any], int], timeout: float) -> list[Request]:
         """Let workers sample until there are enough steps; fragments that earlier calls left over count.
 
         Args:
-            least: how many steps are enough; 0: one fragment per worker.
+            min_steps: how many steps are enough; 0: one fragment per worker.
             steps_of: counts the steps of a batch.
             timeout: how long that may take, in seconds.
 
@@ -233,10 +233,10 @@ class RolloutGroup(WorkerGroup):
             WorkerLost: a worker was lost, and that is not tolerated.
             Exception: what an env or a policy raised. In all cases other fragments stay for the next call.
         """
-        config, wanted = self._config, least or len(self.ids())
+        config, wanted = self._config, min_steps or len(self.ids())
 
         def share(request: Request) -> int:
-            if not least:
+            if not min_steps:
                 return 1
             if request.reply is not None:
                 return steps_of(request.purpose.batch)
@@ -276,7 +276,7 @@ class RolloutGroup(WorkerGroup):
                 self.close(request)
 
     def wait_until_back(self, workers: Sequence[int], timeout: float) -> None:
-        """Wait until none of these workers is coming back any more, or for the timeout."""
+        """Wait until no worker of the list is coming back any more, or for the timeout."""
         self.wait_until(lambda: all(worker in self.fleet.up or self.is_gone(worker) for worker in workers), timeout)
 
     def wait_until(self, is_over: Callable[[], bool], timeout: float) -> None:
@@ -372,10 +372,10 @@ class RolloutGroup(WorkerGroup):
 
     def _require_few_deaths(self) -> None:
         """Raise `FleetFailed` if too many workers died in a row."""
-        causes, most = tuple(self._deaths_in_a_row), self._config.num_consecutive_env_runner_failures_tolerance
-        if len(causes) > most:
-            limit = f"more than num_consecutive_env_runner_failures_tolerance={most}; the last: {causes[-1]}"
-            raise FleetFailed(f"{len(causes)} workers died in a row, {limit}", causes=causes)
+        causes, limit = tuple(self._deaths_in_a_row), self._config.num_consecutive_env_runner_failures_tolerance
+        if len(causes) > limit:
+            message = f"more than num_consecutive_env_runner_failures_tolerance={limit}; the last: {causes[-1]}"
+            raise FleetFailed(f"{len(causes)} workers died in a row, {message}", causes=causes)
 
     def _reply_in_time(self, worker: int, request: Request | None, timeout: float) -> Reply:
         """Return the outcome of a request after the timeout; None: the worker has got no request."""

@@ -115,7 +115,7 @@ class Members:
         return group
 
     def sample(
-        self, least: int, steps_of: Callable[[Any], int], timeout: float, *, concat: bool, counters: Counters
+        self, min_steps: int, steps_of: Callable[[Any], int], timeout: float, *, concat: bool, counters: Counters
     ) -> list[Batch]:
         """Return batches of at least so many steps, one per fragment unless `concat`; see `WorkerSet.sample`."""
         group, batches = self.look(), self._kept
@@ -123,10 +123,10 @@ class Members:
             raise ValueError("this set has no worker; give num_workers or local_worker=True, or call add_workers(n)")
         if group.ids():
             start = time.monotonic()
-            fragments = group.fragments(max(0, least - sum(map(steps_of, batches))), steps_of, timeout)
+            fragments = group.fragments(max(0, min_steps - sum(map(steps_of, batches))), steps_of, timeout)
             counters.seconds_waiting += time.monotonic() - start
             batches += group.take_batches(fragments, concat)
-        while not batches or (not group.ids() and sum(map(steps_of, batches)) < least):
+        while not batches or (not group.ids() and sum(map(steps_of, batches)) < min_steps):
             batches.append(self.local.sample())
         self._kept = []
         return batches
@@ -188,8 +188,8 @@ class Members:
     ) -> int:
         """Publish weights of a source with global variables, give both to the local worker, and return the version."""
         weights = source.get_weights() if policies is None else source.get_weights(policies)
-        known = self.shared.get(actor.GLOBAL_VARS, {})
-        others = {} if global_vars is None else {actor.GLOBAL_VARS: {**known, **global_vars}}
+        present = self.shared.get(actor.GLOBAL_VARS, {})
+        others = {} if global_vars is None else {actor.GLOBAL_VARS: {**present, **global_vars}}
         version = self.publish(weights, others, workers)
         if self.local is not None and source is not self.local:
             self.local.set_weights(weights, global_vars, version)

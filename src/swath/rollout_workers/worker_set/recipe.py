@@ -71,11 +71,11 @@ class Recipe:
 
     def _group_in(self, remote: Backend, n_started: int) -> RolloutGroup:
         config, delay = self.config, self.config.delay_between_env_runner_restarts_s
-        most = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
+        max_restarts = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
         # a busy worker of an inline backend cannot be ended
         hang_timeout_s = None if isinstance(remote, InlineBackend) else config.env_runner_hang_timeout_s
         survival = Survival(
-            Restarts(max_per_worker=most, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
+            Restarts(max_per_worker=max_restarts, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
             min_workers=1,
             fragment_timeout_s=hang_timeout_s,
             placement_timeout_s=config.env_runner_restore_timeout_s,

@@ -68,7 +68,7 @@ class WorkerSet:
         config: the settings by which workers are built, also later ones: to be read, not changed.
 
     Raises:
-        ValueError: no env creator, no such backend, or one that cannot give what the config requires.
+        ValueError: no env creator, an unknown backend, or one that lacks what the config requires.
         RuntimeError: the backend needs a package that is not installed.
         WorkerLate: a worker was not ready in time.
         Exception: what building a worker raised. All other workers are ended then.
@@ -417,9 +417,9 @@ class WorkerSet:
         kind, number = ("env_steps", min_env_steps) if min_agent_steps is None else ("agent_steps", min_agent_steps)
         if None not in (min_env_steps, min_agent_steps):
             raise ValueError("steps of envs and steps of agents are two ways to end; give one of them")
-        least, steps_of = 0 if number is None else count(f"min_{kind}", number), methodcaller(kind)
+        min_steps, steps_of = 0 if number is None else count(f"min_{kind}", number), methodcaller(kind)
         timeout = seconds_to_wait(timeout_seconds, self.config.sample_timeout_s)
-        batches = self._members.sample(least, steps_of, timeout, concat=concat, counters=self._counters)
+        batches = self._members.sample(min_steps, steps_of, timeout, concat=concat, counters=self._counters)
         self._counters.deliver(sum(batch.env_steps() for batch in batches))
         if not concat:
             return batches
@@ -512,7 +512,7 @@ class WorkerSet:
     def add_policy(self, new: NewPolicy) -> None:
         """Add a policy to all workers, also to later ones, all or nothing.
 
-        The arguments are those of `RolloutWorker.add_policy`; a policy object is used by the local worker, the others
+        `RolloutWorker.add_policy` describes the arguments; a policy object is used by the local worker, the others
         get copies.
 
         Raises:
@@ -521,8 +521,8 @@ class WorkerSet:
             Exception: what building it raised, in the first worker by id; then no worker has it.
         """
         self._members.look()
-        if new.policy_id in (known := self._members.policy_ids()):
-            raise KeyError(f"policy_id={new.policy_id!r} is taken; there are {sorted(known)}")
+        if new.policy_id in (policy_ids := self._members.policy_ids()):
+            raise KeyError(f"policy_id={new.policy_id!r} is taken; there are {sorted(policy_ids)}")
         self._members.add_policy(new)
 
     def remove_policy(
@@ -534,8 +534,8 @@ class WorkerSet:
     ) -> None:
         """Remove a policy from all workers, also from later ones; raise `ValueError` for an unknown id."""
         self._members.look()
-        if policy_id not in (known := self._members.policy_ids()):
-            raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(known)}")
+        if policy_id not in (policy_ids := self._members.policy_ids()):
+            raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(policy_ids)}")
         self._members.set_policy_functions(policy_mapping_fn, policies_to_train, removed=policy_id)
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
