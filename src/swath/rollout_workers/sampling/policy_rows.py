@@ -133,10 +133,8 @@ class PolicyRows:
         self._by_dict = method == _METHODS[1]
         by_arguments = partial(Policy.compute_actions_from_input_dict, self.policy)
         self._compute = getattr(self.policy, method) if self._by_dict else by_arguments
-        self._seen, self._acted = (
-            template_of(self._preprocessor.observation_space),
-            answer_leaves(space, normalize=setting("normalize_actions")),
-        )
+        self._seen = template_of(self._preprocessor.observation_space)
+        self._acted = answer_leaves(space, normalize=setting("normalize_actions"))
         self._mask = mask_reader(self._preprocessor.observation_space, space, None)
         self._initial = _initial_states(self.policy)
         self._first = {f"{STATE_OUT}{i}": state for i, state in enumerate(self._initial)}
@@ -166,10 +164,9 @@ class PolicyRows:
         return some if self._passes_on else self._preprocessor.transform_batch(some)
 
     def pack_observations(self, values: Sequence[Any], which: Which) -> Any:
-        """Return some observations of envs as the filter takes them; see `sliced`."""
-        return self.select_observations(
-            self._pack(values[which] if isinstance(which, slice) else [values[i] for i in which]), _ALL
-        )
+        """Return some observations of envs as the filter takes them; see `select_observations`."""
+        chosen = values[which] if isinstance(which, slice) else [values[i] for i in which]
+        return self.select_observations(self._pack(chosen), _ALL)
 
     def observe(self, observations: Any, infos: AgentInfos) -> Array:
         """Keep observations as the policy sees them, with their infos; return their rows.
