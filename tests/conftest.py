@@ -3,6 +3,7 @@
 No example of a property is timed: how long it takes says how busy the machine is.
 """
 
+import os
 import signal
 
 import pytest
@@ -16,6 +17,7 @@ from toys import Gate
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
+os.environ.setdefault("RAY_worker_niceness", "0")  # else any other load starves workers on Ray: Ray runs them at 15
 signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a shell ignore it; tests send it
 
 
