@@ -1,4 +1,4 @@
-"""Is every batch whole while workers are killed, hang and raise, and how much speed is left?
+"""Check that every batch is whole while workers are killed, hang and raise, and measure the remaining speed.
 
     python benchmarks/chaos.py [--backend process ray] [--order sync async] [--seconds 60] [--quick]
 
@@ -44,11 +44,11 @@ HANGING, RAISING, LOOK_EVERY = 1, 2, 50
 KILL_EVERY_S, KILL_AT_S, HANG_AT_S, LATE_S = 10.0, 2.0, 4.0, 3.0
 LEAST_SHARE, MOST_RECOVERY_S = 0.7, 5.0
 MANY = Restarts(max_per_worker=100, backoff_s=0.1)
-"""More than are needed: the run is to last, whoever is hit."""
+"""More restarts than the run needs, whichever worker is killed."""
 
 
 class Line(NamedTuple):
-    """A worker has made its first frame, in this process, at this time; or it was killed then."""
+    """A worker, its process, and the time of its first frame or of its kill."""
 
     worker: int
     pid: int
@@ -57,46 +57,46 @@ class Line(NamedTuple):
 
 @dataclass(frozen=True)
 class Diary:
-    """What workers write down in an empty folder; the clock is the same in all processes of this machine."""
+    """Notes of workers in an empty folder; all processes of this machine have the same clock."""
 
     home: Path
 
     def write(self, worker: int) -> None:
-        """This process's first frame."""
+        """Note the first frame of this process."""
         with (self.home / "diary").open("a") as file:
             file.write(f"{worker} {os.getpid()} {time.monotonic()}\n")
 
     def lines(self) -> list[Line]:
-        """All that were written, in their order."""
+        """Return all notes in order."""
         with suppress(FileNotFoundError):
             rows = (row.split() for row in (self.home / "diary").read_text().splitlines())
             return [Line(int(worker), int(pid), float(at)) for worker, pid, at in rows]
         return []
 
     def hang_file(self, worker: int) -> Path:
-        """A worker that finds it removes it, and hangs."""
+        """Return the file that makes a worker hang; the worker removes it first."""
         return self.home / f"hang-{worker}"
 
 
 class Toiling(CountingEnv):
-    """A counting env that takes its time; the first of a worker writes the diary, and hangs when it is to."""
+    """A slow counting env; the first one of a worker writes the diary, and hangs on request."""
 
     def __init__(
         self, worker: int, number: int, diary: Diary, faults: tuple[Fault, ...] = (), counting: Counting = COUNTING
     ) -> None:
         super().__init__(worker * ENVS + number, counting, faults)
-        self._worker, self._diary, self._first, self._made = worker, diary, number == 0, 0
+        self._worker, self._diary, self._first, self._n_steps = worker, diary, number == 0, 0
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Count one step, and work for it."""
+        """Count one step and use CPU time."""
         until = time.thread_time() + COST_S
         result = super().step(action)
         while time.thread_time() < until:
             pass
-        self._made += 1
-        if self._first and self._made == 1:
+        self._n_steps += 1
+        if self._first and self._n_steps == 1:
             self._diary.write(self._worker)
-        if self._first and self._made % LOOK_EVERY == 0:
+        if self._first and self._n_steps % LOOK_EVERY == 0:
             with suppress(FileNotFoundError):
                 self._diary.hang_file(self._worker).unlink()
                 threading.Event().wait()
@@ -105,26 +105,26 @@ class Toiling(CountingEnv):
 
 @dataclass
 class Source:
-    """Builds the envs of one worker, with faults in the last; every life begins anew with the first."""
+    """Builds the envs of one worker, with faults in the last; every life begins with the first env."""
 
     worker: int
     diary: Diary
     faults: tuple[Fault, ...] = ()
-    made: int = 0
+    n_built: int = 0
 
     def __call__(self) -> Toiling:
-        """The next env."""
-        number, self.made = self.made, self.made + 1
+        """Build the next env."""
+        number, self.n_built = self.n_built, self.n_built + 1
         return Toiling(self.worker, number, self.diary, self.faults if number == ENVS - 1 else ())
 
 
 @dataclass
 class Killer:
-    """Kills processes of workers at random, from a thread of its own.
+    """Kills random processes of workers, in another thread.
 
     Attributes:
-        diary: says which worker is in which process.
-        killed: workers, and when.
+        diary: has the process of each worker.
+        killed: workers, with the time.
     """
 
     diary: Diary
@@ -133,10 +133,12 @@ class Killer:
 
     @property
     def recoveries(self) -> list[float]:
-        """Seconds from each kill to the first frame of that worker's next life; some may be missing yet."""
+        """Return the seconds from each kill to the first frame of the worker's next life, if that was noted."""
         lines = self.diary.lines()
-        later = [[line.at for line in lines if line.worker == one.worker and line.at > one.at] for one in self.killed]
-        return [at[0] - one.at for one, at in zip(self.killed, later, strict=True) if at]
+        later = [
+            [line.at for line in lines if line.worker == kill.worker and line.at > kill.at] for kill in self.killed
+        ]
+        return [at[0] - kill.at for kill, at in zip(self.killed, later, strict=True) if at]
 
     @contextmanager
     def at_work(self, first: float, every: float, spare: int | None = None) -> Iterator[None]:
@@ -158,9 +160,9 @@ class Killer:
             thread.join()
 
     def _kill_one(self, spare: int | None) -> None:
-        """A worker that is known to live; none if all are coming back."""
+        """Kill a worker that is known to live, if there is one."""
         last = {line.worker: line.pid for line in self.diary.lines() if line.worker != spare}
-        dead = {one.pid for one in self.killed}
+        dead = {kill.pid for kill in self.killed}
         living = [(worker, pid) for worker, pid in last.items() if pid not in dead]
         self.chance.shuffle(living)
         for worker, pid in living:
@@ -173,13 +175,13 @@ class Killer:
 
 @dataclass
 class Drawn:
-    """Batches drawn from something, and how long that took.
+    """Batches that were drawn, and the time for them.
 
     Attributes:
         draw_one: draws a batch and returns its frames.
-        frames: drawn in all.
-        timed_frames: drawn while it was timed.
-        seconds: for how long that was.
+        frames: number of frames.
+        timed_frames: number of frames of timed draws.
+        seconds: duration of timed draws.
     """
 
     draw_one: Callable[[], int]
@@ -189,40 +191,40 @@ class Drawn:
 
     @property
     def rate(self) -> float:
-        """Frames per second."""
+        """Return frames per second."""
         return self.timed_frames / self.seconds
 
     def draw_until(self, is_enough: Callable[[], bool]) -> None:
-        """Draw until it is enough."""
+        """Draw until the condition holds."""
         while not is_enough():
             self.frames += self.draw_one()
 
     def draw_for(self, seconds: float) -> None:
-        """Draw for so long, timed."""
+        """Draw for this time, and add to the timed frames."""
         began, frames = time.monotonic(), self.frames
         self.draw_until(lambda: time.monotonic() - began >= seconds)
         self.timed_frames += self.frames - frames
         self.seconds += time.monotonic() - began
 
 
-def set_up(asked: argparse.Namespace) -> None:
-    """One thread each and no logs; if it is asked for, Ray."""
+def set_up(options: argparse.Namespace) -> None:
+    """Set one thread per process and no logs; start Ray if it is needed."""
     quiet_threads()
     logging.getLogger("swath").setLevel(logging.ERROR)
     os.environ["OMP_NUM_THREADS"] = "1"
-    if "ray" in asked.backend:
+    if "ray" in options.backend:
         begin_ray()
 
 
-def recovered(where: object, recoveries: list[float]) -> bool:
-    """Print how soon killed workers were replaced; whether that was soon enough."""
-    note, what = f"at most {max(recoveries, default=0):.2f} s", f"{where}: kill to the next life's first frame"
-    return not recoveries or verdict(what, statistics.median(recoveries), ".2f s", most=MOST_RECOVERY_S, note=note)
+def recovered(scene: object, recoveries: list[float]) -> bool:
+    """Print how soon killed workers were replaced, and return whether that was soon enough."""
+    note, title = f"at most {max(recoveries, default=0):.2f} s", f"{scene}: kill to the next life's first frame"
+    return not recoveries or verdict(title, statistics.median(recoveries), ".2f s", maximum=MOST_RECOVERY_S, note=note)
 
 
 @dataclass(frozen=True)
 class Scene:
-    """Where, in which order, for how long."""
+    """A backend, the order of collection, and a duration."""
 
     backend: str
     order: str
@@ -233,7 +235,7 @@ class Scene:
 
     @contextmanager
     def drawn(self, restarts: Restarts, *, raising: bool) -> Iterator[tuple[Any, Drawn, Diary]]:
-        """A collector that has given its first batch, and its workers' diary; batches are checked in the end."""
+        """Yield a running collector, its draws and its workers' diary; check the batches at the end."""
         batches: list[Any] = []
         with ExitStack() as stack:
             diary = Diary(Path(stack.enter_context(tempfile.TemporaryDirectory())))
@@ -250,7 +252,7 @@ class Scene:
         check_lives(batches, COUNTING)
 
     def collector(self, diary: Diary, restarts: Restarts, *, raising: bool) -> Any:
-        """One whose workers write the diary."""
+        """Return a collector whose workers write the diary."""
         faults = (Fault("raise", every=1000),) if raising else ()
         sources = [Source(worker, diary, faults if worker == RAISING else ()) for worker in range(WORKERS)]
         kind: Callable[..., Any] = {"sync": MultiSyncCollector, "async": MultiAsyncCollector}[self.order]
@@ -268,7 +270,7 @@ class Scene:
 
 
 def disturb(scene: Scene) -> bool:
-    """A kill every ten seconds, a hang, an env that raises; whether all is as it should be."""
+    """Kill a worker every ten seconds, let one hang and an env raise; return whether the targets are reached."""
     with scene.drawn(MANY, raising=True) as (ours, drawn, diary), scene.drawn(MANY, raising=False) as (_, quiet, _):
         killer = Killer(diary)
         for turn in range(max(1, round(scene.seconds / KILL_EVERY_S))):
@@ -289,15 +291,15 @@ def disturb(scene: Scene) -> bool:
     share = drawn.rate / quiet.rate
     return all(
         [
-            whole(scene, stats, wrong),
+            print_counts(scene, stats, wrong),
             recovered(scene, recoveries),
-            verdict(f"{scene}: share of the undisturbed rate", share, ".0%", least=LEAST_SHARE, note=note),
+            verdict(f"{scene}: share of the undisturbed rate", share, ".0%", minimum=LEAST_SHARE, note=note),
         ]
     )
 
 
 def hunt(scene: Scene) -> bool:
-    """A kill every second, until restarts are used up; whether all is as it should be."""
+    """Kill a worker every second until restarts are used up; return whether the counts are right."""
     failed: FleetFailed | None = None
     with scene.drawn(Restarts(), raising=True) as (ours, drawn, diary):
         killer = Killer(diary)
@@ -309,27 +311,29 @@ def hunt(scene: Scene) -> bool:
         stats = ours.stats()
     print(f"  {len(killer.killed)} kills; {f'FleetFailed: {failed}' if failed else 'the time was over'}")
     wrong = [] if stats["frames"] == drawn.frames else ["delivered frames are not counted"]
-    return whole(scene, stats, wrong if failed is None or failed.causes else [*wrong, "FleetFailed has no causes"])
+    return print_counts(
+        scene, stats, wrong if failed is None or failed.causes else [*wrong, "FleetFailed has no causes"]
+    )
 
 
-def whole(scene: Scene, stats: dict[str, Any], wrong: list[str]) -> bool:
-    """Print what happened, and whether nothing was wrong; `drawn` has raised where a frame was."""
+def print_counts(scene: Scene, stats: dict[str, Any], wrong: list[str]) -> bool:
+    """Print the counts and return whether none was wrong; `drawn` raises if a frame was."""
     names = ("restarts", "late", "fragments_lost", "env_errors", "frames")
     note = "; ".join(wrong) or ", ".join(f"{name} {stats[name]:,}" for name in names)
     return claim(f"{scene}: every frame once, and counted", not wrong, note)
 
 
 def main() -> int:
-    """Every backend, every order."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--backend", nargs="+", default=["process", "ray"], choices=("process", "ray"))
-    arguments.add_argument("--order", nargs="+", default=["sync", "async"], choices=("sync", "async"))
-    arguments.add_argument("--seconds", type=float, default=60.0)
-    asked = arguments.parse_args()
-    set_up(asked)
+    """Measure every backend and order."""
+    command_line = parser(__doc__)
+    command_line.add_argument("--backend", nargs="+", default=["process", "ray"], choices=("process", "ray"))
+    command_line.add_argument("--order", nargs="+", default=["sync", "async"], choices=("sync", "async"))
+    command_line.add_argument("--seconds", type=float, default=60.0)
+    options = command_line.parse_args()
+    set_up(options)
     passed = []
     for scene in (
-        Scene(at, order, 10 if asked.quick else asked.seconds) for at in asked.backend for order in asked.order
+        Scene(at, order, 10 if options.quick else options.seconds) for at in options.backend for order in options.order
     ):
         print(f"\n{scene}: a kill every ten seconds, a hang, an env that raises; then a kill every second", flush=True)
         passed += [disturb(scene), hunt(scene)]

@@ -1,4 +1,4 @@
-"""Is `Collector` in this process faster than the loop that a good user writes by hand?
+"""Compare `Collector` in this process with the loop that a good user writes.
 
     python benchmarks/collector_local.py [--quick]
 
@@ -25,13 +25,13 @@ from policies import Sampler, lean_actor, mlp, quiet_threads, tensordict_actor
 from rounds import CPU, Peer, Target, compare, drawing, ended, parser, python_of, timed
 from swath import Collector
 
-BY_HAND, SAME = "loop by hand", "Collector, same policy"
+LOOP, SAME = "loop by hand", "Collector, same policy"
 LEAN, TENSORDICT, PEER = "Collector, our actor head", "Collector, tensordict policy", "Stable-Baselines3"
 OTHERS = {LEAN: 1.3, TENSORDICT: 0.6, PEER: None}
 """At 8 and 16 envs."""
 
 
-class ByHand:
+class Loop:
     """Collects `steps` steps of all envs with each call, for envs in autoreset mode SAME_STEP or NEXT_STEP.
 
         obs ─▶ policy ─▶ action ─▶ envs.step ─▶ arrays [T, B, …] ─▶ a dict of tensors
@@ -48,7 +48,7 @@ class ByHand:
 
     @torch.no_grad()
     def collect(self) -> dict[str, Tensor]:
-        """One batch `[T, B, …]`."""
+        """Collect a batch `[T, B, …]`."""
         rows, n = self.steps, self.envs.num_envs
         space = self.envs.single_observation_space
         observation = np.empty((rows, n, *space.shape), space.dtype)
@@ -76,21 +76,21 @@ class ByHand:
         return {name: torch.from_numpy(array) for name, array in arrays.items()}
 
     def frames(self) -> int:
-        """Collect a batch; how many transitions it has."""
+        """Collect a batch and return the number of its transitions."""
         batch = self.collect()
         return int(batch["valid"].sum()) if self.next_step else batch["reward"].numel()
 
 
 class Scaled(nn.Module):
-    """Bytes to numbers between 0 and 1."""
+    """Maps bytes to numbers between 0 and 1."""
 
     def forward(self, image: Tensor) -> Tensor:
-        """Float images of the same shape."""
+        """Return float images of the same shape."""
         return image.float() / 255
 
 
 def cnn(actions: int = 6) -> nn.Sequential:
-    """A small one for 4×84×84 bytes."""
+    """Return a small CNN for 4×84×84 bytes."""
     return nn.Sequential(
         Scaled(), nn.Conv2d(4, 16, 8, 4), nn.ReLU(), nn.Conv2d(16, 32, 4, 2), nn.ReLU(), nn.Flatten(),
         nn.Linear(32 * 9 * 9, 128), nn.ReLU(), nn.Linear(128, actions),
@@ -98,24 +98,24 @@ def cnn(actions: int = 6) -> nn.Sequential:
 
 
 def native(envs: int) -> VectorEnv:
-    """Gymnasium's CartPole written with arrays."""
+    """Return gymnasium's CartPole written with arrays."""
     return gymnasium.make_vec("CartPole-v1", num_envs=envs, vectorization_mode="vector_entry_point")
 
 
 def pool(envs: int) -> VectorEnv:
-    """EnvPool's CartPole; its rows that begin an episode are no frames."""
-    made = envpool.make_gymnasium("CartPole-v1", num_envs=envs, num_threads=1, seed=0)
-    made.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
-    return made
+    """Return EnvPool's CartPole; its rows that begin an episode are no frames."""
+    pool_envs = envpool.make_gymnasium("CartPole-v1", num_envs=envs, num_threads=1, seed=0)
+    pool_envs.metadata = {"autoreset_mode": AutoresetMode.NEXT_STEP}
+    return pool_envs
 
 
 def pong(envs: int) -> VectorEnv:
-    """Pong as agents see it, stepped by ALE's own vector env."""
+    """Return Pong as agents see it, stepped by ALE's own vector env."""
     return AtariVectorEnv("pong", num_envs=envs, autoreset_mode=AutoresetMode.SAME_STEP)
 
 
 def cartpole(envs: int, rounds: int, seconds: float) -> bool:
-    """Plain CartPole-v1 envs, in one list or in gymnasium's `SyncVectorEnv`; whether the targets are reached."""
+    """Compare on CartPole-v1 envs, in a list or in `SyncVectorEnv`, and return whether the targets are reached."""
     steps, net = max(128, 2048 // envs), mlp()
     vector = SyncVectorEnv(
         [lambda: gymnasium.make("CartPole-v1")] * envs, copy=False, autoreset_mode=AutoresetMode.SAME_STEP
@@ -124,26 +124,26 @@ def cartpole(envs: int, rounds: int, seconds: float) -> bool:
     if envs in (8, 16):
         policies |= {LEAN: lean_actor(), TENSORDICT: tensordict_actor(net)}
     with ExitStack() as stack:
-        contenders = {BY_HAND: timed(ByHand(vector, policies[SAME], steps).frames)}
-        targets = [Target(SAME, BY_HAND, 1.15)]
+        contenders = {LOOP: timed(Loop(vector, policies[SAME], steps).frames)}
+        targets = [Target(SAME, LOOP, 1.15)]
         for name, policy in policies.items():
             collector = Collector("CartPole-v1", policy, envs_per_worker=envs, frames_per_batch=envs * steps)
             contenders[name] = drawing(stack.enter_context(collector))
         if envs in (8, 16):
             contenders[PEER] = peer = Peer(python_of("sb3"), "peer_sb3.py", envs, steps)
             stack.callback(peer.close)
-            targets += [Target(name, BY_HAND, least) for name, least in OTHERS.items()]
+            targets += [Target(name, LOOP, minimum) for name, minimum in OTHERS.items()]
         title = f"CartPole-v1, {envs} env{'s' if envs > 1 else ''}, MLP 4-64-64-2, {steps} steps a batch"
         return compare(title, contenders, targets, rounds, seconds)
 
 
-def vector(title: str, make: Callable[[], VectorEnv], net: nn.Module, steps: int, least: float, *how: float) -> bool:
-    """A vector env, stepped as it is by both; whether the target is reached."""
+def vector(title: str, make: Callable[[], VectorEnv], net: nn.Module, steps: int, minimum: float, *how: float) -> bool:
+    """Compare on a vector env that both step, and return whether the target is reached."""
     policy = Sampler(net)
-    by_hand = ByHand(make(), policy, steps)
-    with Collector(make, policy, frames_per_batch=steps * by_hand.envs.num_envs) as collector:
-        contenders = {BY_HAND: timed(by_hand.frames), SAME: drawing(collector)}
-        return compare(f"{title}, {steps} steps a batch", contenders, [Target(SAME, BY_HAND, least)], *how)
+    loop = Loop(make(), policy, steps)
+    with Collector(make, policy, frames_per_batch=steps * loop.envs.num_envs) as collector:
+        contenders = {LOOP: timed(loop.frames), SAME: drawing(collector)}
+        return compare(f"{title}, {steps} steps a batch", contenders, [Target(SAME, LOOP, minimum)], *how)
 
 
 def main() -> int:

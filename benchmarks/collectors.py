@@ -1,10 +1,10 @@
-"""How much faster are two workers than one, and than the two workers of TorchRL and RLlib?
+"""Compare two workers with one, and with the two workers of TorchRL and RLlib.
 
     python benchmarks/collectors.py [--quick]      # needs swath[ray]; the peers' environments are made at first use
 
 CartPole-v1, sampled actions with log-probabilities, a 4-64-64-2 network, one thread per process; each library with the
-policy of its users, all on one Ray cluster on this machine. What two collectors make at once, each in a process of its
-own that knows nothing of the other, says what the cores give. Ends with 1 if a target is missed.
+policy of its users, all on one Ray cluster on this machine. The rate of two collectors at once, in separate processes,
+shows what the cores give. Ends with 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ RAY, PROCESSES, PEER, OTHER = "RayCollector", "Multi collector", "TorchRL's RayC
 
 
 def ours(kind: Callable[..., Any], envs: int, **more: Any) -> Any:
-    """One of our collectors; `envs` are stepped together by each worker."""
+    """Return a collector of ours whose workers each step `envs` envs together."""
     return kind("CartPole-v1", lean_actor(), envs_per_worker=envs, **more)
 
 
 def at_once(peers: list[Peer]) -> Run:
-    """Processes that work at the same time; their rates are added."""
+    """Run processes at the same time and add their rates."""
 
     def run(seconds: float) -> float:
         for peer in peers:
@@ -42,15 +42,15 @@ def at_once(peers: list[Peer]) -> Run:
 
 
 def contenders(envs: int, address: str, stack: ExitStack) -> dict[str, Run]:
-    """All that run with so many envs per worker."""
+    """Return all contenders with so many envs per worker."""
     share = envs * STEPS
-    both, one = {"frames_per_batch": WORKERS * share}, {"frames_per_batch": share}
+    all_shares, one_share = {"frames_per_batch": WORKERS * share}, {"frames_per_batch": share}
     mine = {
-        f"{RAY}, sync": ours(RayCollector, envs, sync=True, num_collectors=WORKERS, **both),
-        f"{RAY}, async": ours(RayCollector, envs, sync=False, num_collectors=WORKERS, **one),
-        f"{PROCESSES}, sync": ours(MultiSyncCollector, envs, num_workers=WORKERS, **both),
-        f"{PROCESSES}, async": ours(MultiAsyncCollector, envs, num_workers=WORKERS, **one),
-        LOCAL: ours(Collector, envs, **one),
+        f"{RAY}, sync": ours(RayCollector, envs, sync=True, num_collectors=WORKERS, **all_shares),
+        f"{RAY}, async": ours(RayCollector, envs, sync=False, num_collectors=WORKERS, **one_share),
+        f"{PROCESSES}, sync": ours(MultiSyncCollector, envs, num_workers=WORKERS, **all_shares),
+        f"{PROCESSES}, async": ours(MultiAsyncCollector, envs, num_workers=WORKERS, **one_share),
+        LOCAL: ours(Collector, envs, **one_share),
     }
     for collector in mine.values():
         stack.callback(collector.shutdown)
@@ -65,7 +65,7 @@ def contenders(envs: int, address: str, stack: ExitStack) -> dict[str, Run]:
 
 
 def targets(envs: int) -> list[Target]:
-    """What must be reached with so many envs per worker."""
+    """Return the targets with so many envs per worker."""
     found = [Target(AT_ONCE, LOCAL)]
     for order in ORDERS:
         found.append(Target(f"{RAY}, {order}", f"{PEER}, {order}", 16 if envs == SMALL else 12))
@@ -77,23 +77,23 @@ def targets(envs: int) -> list[Target]:
 
 
 def measure(envs: int, address: str, rounds: int, seconds: float) -> bool:
-    """Print the tables of one size; whether all its targets are reached."""
+    """Print the tables of one size, and return whether all its targets are reached."""
     title = f"{WORKERS} workers with {envs} envs each, {STEPS} steps"
     with ExitStack() as stack:
         return compare(title, contenders(envs, address, stack), targets(envs), rounds, seconds)
 
 
 def main() -> int:
-    """Measure both sizes; with `--alone ENVS`, be one of the collectors on their own."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--alone", type=int, help="serve rates of a Collector of so many envs")
-    asked = arguments.parse_args()
+    """Measure both sizes; with `--alone ENVS`, run one collector in this process."""
+    command_line = parser(__doc__)
+    command_line.add_argument("--alone", type=int, help="serve rates of a Collector of so many envs")
+    options = command_line.parse_args()
     quiet_threads()
-    if asked.alone:
-        with ours(Collector, asked.alone, frames_per_batch=asked.alone * STEPS) as collector:
+    if options.alone:
+        with ours(Collector, options.alone, frames_per_batch=options.alone * STEPS) as collector:
             serve(drawing(collector))
         return 0
-    rounds, seconds = ({SMALL: 3, LARGE: 3}, 1.0) if asked.quick else ({SMALL: 7, LARGE: 3}, 2.0)
+    rounds, seconds = ({SMALL: 3, LARGE: 3}, 1.0) if options.quick else ({SMALL: 7, LARGE: 3}, 2.0)
     address = begin_ray()
     print(f"one thread per process, rounds of {seconds:g} s")
     return ended([measure(envs, address, many, seconds) for envs, many in rounds.items()])

@@ -1,4 +1,4 @@
-"""What does a delivered batch cost the driver, and how does that grow with the number of workers?
+"""Measure the cost of a delivered batch for the driver, and its growth with the number of workers.
 
     python benchmarks/driver.py [--backend process|ray] [--quick]
 
@@ -44,7 +44,7 @@ DRAWS, QUICK_DRAWS, STRETCHES = 5000, 500, 10
 
 
 class Sealed:
-    """A value that is put together only where it arrives: a worker that sends it imports little, and starts soon."""
+    """A value that only its receiver rebuilds: a worker that sends it imports little and starts soon."""
 
     def __init__(self, head: bytes, arrays: list[Any]) -> None:
         self.head, self.arrays = head, arrays
@@ -54,7 +54,7 @@ class Sealed:
 
 
 class StandIn:
-    """Replies with one fragment, again and again."""
+    """Replies to each request with the same fragment."""
 
     def __init__(self, *parts: tuple[bytes, list[Any]]) -> None:
         self._reply = Parcel(*[Sealed(*part) for part in parts])
@@ -64,30 +64,30 @@ class StandIn:
         return getattr(self, method)(*args)
 
     def collect(self, ask: Any) -> Parcel:  # noqa: ARG002
-        """The fragment."""
+        """Return the fragment."""
         return self._reply
 
     def close(self) -> None:
-        """Nothing to close."""
+        """Do nothing."""
 
 
 def sealed(value: Any) -> tuple[bytes, list[Any]]:
-    """A part for `StandIn`."""
+    """Return a part for `StandIn`."""
     packed = pack(value)
     return packed.head, [np.frombuffer(buffer, dtype=np.uint8) for buffer in packed.buffers]
 
 
 def fragment() -> Fragment:
-    """Zeros."""
+    """Return a fragment of zeros."""
     room = (ENVS, STEPS)
     ids, action = (np.zeros(room, dtype=np.int64) for _ in range(2))
-    seen, led_to = (np.zeros((*room, 4), dtype=np.float32) for _ in range(2))
+    observation, next_observation = (np.zeros((*room, 4), dtype=np.float32) for _ in range(2))
     reward, log_prob = (np.zeros(room, dtype=np.float32) for _ in range(2))
     terminated, truncated = (np.zeros(room, dtype=np.bool_) for _ in range(2))
     rows = Rows(
-        observation=[seen],
+        observation=[observation],
         outputs=[action, log_prob],
-        next_observation=[led_to],
+        next_observation=[next_observation],
         reward=reward,
         terminated=terminated,
         truncated=truncated,
@@ -97,13 +97,13 @@ def fragment() -> Fragment:
 
 
 def service_of(place: str, n_workers: int) -> CollectorService:
-    """An asynchronous collection from stand-ins; all but the collecting is as always."""
-    made, places = fragment(), backend(place)
+    """Return an asynchronous collection from stand-ins, which replace nothing but the collecting."""
+    body, places = fragment(), backend(place)
 
     def job(name: Name) -> Job:
         head = Head(name.life, 0, FRAMES, STEPS, b"", 0)
         resources = {"num_cpus": 0.01} if place == "ray" else {}
-        return Job(partial(StandIn, sealed(head), sealed(made)), name, resources=resources)
+        return Job(partial(StandIn, sealed(head), sealed(body)), name, resources=resources)
 
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=PLACED_WITHIN_S))
     fleet.bring_up()
@@ -117,7 +117,7 @@ def service_of(place: str, n_workers: int) -> CollectorService:
 
 
 def cost_ms(service: CollectorService, draws: int) -> float:
-    """CPU milliseconds of this process per batch: the median of ten stretches."""
+    """Return the CPU milliseconds of this process per batch: the median of ten stretches."""
     for _ in range(draws // 5):
         service.draw()
     found = []
@@ -131,22 +131,22 @@ def cost_ms(service: CollectorService, draws: int) -> float:
 
 def main() -> int:
     """Measure every number of workers."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--backend", default="process", choices=("process", "ray"))
-    asked = arguments.parse_args()
+    command_line = parser(__doc__)
+    command_line.add_argument("--backend", default="process", choices=("process", "ray"))
+    options = command_line.parse_args()
     quiet_threads()
-    if asked.backend == "ray":
+    if options.backend == "ray":
         begin_ray()
     costs = {}
     for n_workers in SIZES:
-        service = service_of(asked.backend, n_workers)
-        costs[n_workers] = cost_ms(service, QUICK_DRAWS if asked.quick else DRAWS)
+        service = service_of(options.backend, n_workers)
+        costs[n_workers] = cost_ms(service, QUICK_DRAWS if options.quick else DRAWS)
         service.close(10.0)
     rows = {f"{n_workers} workers": [cost] for n_workers, cost in costs.items()}
-    table(f"CPU time of the driver per fragment of {FRAMES} frames, {asked.backend}", {"ms": ".3f"}, rows)
+    table(f"CPU time of the driver per fragment of {FRAMES} frames, {options.backend}", {"ms": ".3f"}, rows)
     few, many = SIZES[0], SIZES[-1]
-    cheap = verdict(f"{asked.backend}: {many} workers", costs[many], ".2f ms", most=MOST_MS)
-    growth = verdict(f"{asked.backend}: times that of {few}", costs[many] / costs[few], ".2f", most=many / few)
+    cheap = verdict(f"{options.backend}: {many} workers", costs[many], ".2f ms", maximum=MOST_MS)
+    growth = verdict(f"{options.backend}: times the cost of {few}", costs[many] / costs[few], ".2f", maximum=many / few)
     return ended([cheap, growth])
 
 

@@ -1,8 +1,8 @@
-"""Do evaluations with many envs at once favour short episodes? Swath's, TorchRL's and RLlib's in one run.
+"""Check whether evaluations with many envs favour short episodes: Swath's, TorchRL's and RLlib's in one run.
 
     python benchmarks/evaluation_bias.py [--quick]
 
-Episodes have 3 or 41 steps with equal chance and a reward of 1 a step: the true mean return is 22. Whoever takes the
+Episodes have 3 or 41 steps with equal chance and a reward of 1 a step: the true mean return is 22. Taking the
 episodes that end first counts more short ones the more envs run at once. Ends with 1 if ours is more than three
 standard errors off, or depends on the number of envs.
 """
@@ -26,18 +26,18 @@ OURS, MOST_ERRORS = "Swath", 3.0
 
 
 def left(observation: torch.Tensor) -> torch.Tensor:
-    """The same action always."""
+    """Return the same action for all envs."""
     return torch.zeros(observation.shape[:-1], dtype=torch.int64)
 
 
 def ours(envs: int, seed: float) -> float:
-    """Mean return of one evaluation; every seed has episodes of its own."""
+    """Return the mean return of one evaluation; different seeds play different episodes."""
     with Evaluator(Uneven, left, num_trajectories=EPISODES, num_envs=envs, seed=int(seed)) as evaluator:
         return float(evaluator.evaluate()["eval/reward"])
 
 
 def means(envs: int, evaluations: int) -> dict[str, list[float]]:
-    """Mean returns of each contender with so many envs, one per evaluation, in turn."""
+    """Return the mean returns of each contender with so many envs, one per evaluation, in turn."""
     peers = {
         "TorchRL": Peer(python_of("torchrl"), "peer_torchrl.py", "uneven", envs, EPISODES),
         "RLlib": Peer(python_of("rllib"), "peer_rllib.py", "uneven", envs, EPISODES),
@@ -55,17 +55,17 @@ def means(envs: int, evaluations: int) -> dict[str, list[float]]:
 def main() -> int:
     """Print the table; 1 if ours is biased."""
     evaluations = 10 if parser(__doc__).parse_args().quick else 40
-    found = [means(envs, evaluations) for envs in ENVS]
-    mean = {name: [statistics.fmean(each[name]) for each in found] for name in found[0]}
-    error = {name: [statistics.stdev(each[name]) / sqrt(evaluations) for each in found] for name in found[0]}
+    by_envs = [means(envs, evaluations) for envs in ENVS]
+    mean = {name: [statistics.fmean(returns[name]) for returns in by_envs] for name in by_envs[0]}
+    error = {name: [statistics.stdev(returns[name]) / sqrt(evaluations) for returns in by_envs] for name in by_envs[0]}
     columns = dict.fromkeys((f"{envs} at once" for envs in ENVS), ".2f")
     table(
         f"Mean return of {evaluations} evaluations of {EPISODES} episodes (true: {TRUE_MEAN:g}), by envs", columns, mean
     )
     table("Their standard errors", columns, error)
     errors_off = abs(mean[OURS][0] - TRUE_MEAN) / error[OURS][0]
-    same = all(each[OURS] == found[0][OURS] for each in found)
-    off = verdict("ours, standard errors off", errors_off, ".1f", most=MOST_ERRORS)
+    same = all(returns[OURS] == by_envs[0][OURS] for returns in by_envs)
+    off = verdict("ours, standard errors off", errors_off, ".1f", maximum=MOST_ERRORS)
     return ended([off, claim("ours, the same for any number of envs", same)])
 
 

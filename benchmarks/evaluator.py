@@ -1,4 +1,4 @@
-"""How quick is an evaluation, and what does it cost those who ask for it?
+"""Measure the speed of an evaluation, and its cost for the caller.
 
     python benchmarks/evaluator.py [--quick]
 
@@ -27,25 +27,25 @@ COPY_MS, READ_MS = 1.0, 5.0
 
 
 class Upright(nn.Module):
-    """Pushes to where the pole falls, and has weights to copy."""
+    """Pushes towards the falling pole; has weights to copy."""
 
     def __init__(self) -> None:
         super().__init__()
         self.body = nn.Linear(512, 512)
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """0 or 1 per env."""
+        """Return 0 or 1 per env."""
         return (observation[..., 2] + observation[..., 3] > 0).long()
 
 
 def evaluator(place: Any, episodes: int, **options: Any) -> Evaluator:
-    """Of CartPole, an env per episode; episodes are cut after so many steps."""
+    """Return an evaluator of CartPole with an env per episode and a limit of steps."""
     settings = {"num_trajectories": episodes, "num_envs": episodes, "max_steps": MAX_STEPS, "backend": place}
     return Evaluator("CartPole-v1", policy_factory=Upright, **settings, **options)
 
 
 def episodes_pass(rounds: int, seconds: float) -> bool:
-    """Whether ours is so much quicker."""
+    """Compare the speeds, and return whether the target is reached."""
     peer = Peer(python_of("torchrl"), "peer_torchrl.py", "evaluate", ENVS, EPISODES, MAX_STEPS)
     with evaluator("thread", EPISODES) as ours:
         contenders = {"Swath": timed(lambda: len([ours.evaluate()])), "TorchRL": peer}
@@ -56,29 +56,29 @@ def episodes_pass(rounds: int, seconds: float) -> bool:
 
 
 def latency_passes(place: str, requests: int) -> bool:
-    """Whether asking takes hardly more than a copy, and results are there at once."""
+    """Measure request and result times, and return whether the targets are reached."""
     policy, asking, reading = Upright(), list[float](), list[float]()
     with evaluator(place, 1) as ours:
         ours.evaluate(policy)
         for _ in range(requests):
             began = time.perf_counter()
             copied = {name: value.clone() for name, value in policy.state_dict().items()}
-            asked = time.perf_counter()
+            requested = time.perf_counter()
             ours.trigger_eval(policy)
             accepted = time.perf_counter()
             result = ours.wait()
             assert result is not None
             reading.append(time.perf_counter() - accepted - result["eval/duration_s"])
-            asking.append((accepted - asked) - (asked - began))
+            asking.append((accepted - requested) - (requested - began))
             del copied
     asked_in_time = within(f"{place}: asking, beyond a copy", asking, COPY_MS)
     return within(f"{place}: reading, beyond the evaluation", reading, READ_MS) and asked_in_time
 
 
-def within(what: str, seconds: list[float], most: float) -> bool:
-    """Whether enough of these are no more; prints a line."""
+def within(title: str, seconds: list[float], maximum: float) -> bool:
+    """Print the 95th percentile of the times, and return whether it is within its limit."""
     middle, high = statistics.median(seconds) * 1e3, sorted(seconds)[int(ENOUGH * len(seconds)) - 1] * 1e3
-    return verdict(f"{what}, 95 % within", high, ".2f ms", most=most, note=f"median {middle:.2f} ms")
+    return verdict(f"{title}, 95 % within", high, ".2f ms", maximum=maximum, note=f"median {middle:.2f} ms")
 
 
 def main() -> int:

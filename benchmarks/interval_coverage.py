@@ -1,4 +1,4 @@
-"""How often does the 95 % interval of an evaluation hold the true mean, and how often would other intervals?
+"""Measure how often the 95 % interval of an evaluation, and other intervals, hold the true mean.
 
     python benchmarks/interval_coverage.py [--quick]
 
@@ -27,7 +27,7 @@ TAIL = 0.025
 
 
 def mix(share: float) -> tuple[Source, float]:
-    """Returns of 3, and of 41 for a share of the episodes."""
+    """Return a source of returns of 3, with 41 for a share of the episodes, and its mean."""
     return lambda draws, size: np.where(draws.random(size) < share, 41.0, 3.0), 3.0 + 38.0 * share
 
 
@@ -47,7 +47,7 @@ TARGETS = {
 
 
 def intervals(values: Floats, draws: np.random.Generator) -> dict[str, tuple[Floats, Floats]]:
-    """Lower and upper ends [runs] of each contender's intervals."""
+    """Return lower and upper ends [runs] of each contender's intervals."""
     n = values.shape[1]
     means = np.array([row[draws.integers(0, n, size=(RESAMPLES, n))].mean(axis=1) for row in values])
     centre, reach = values.mean(axis=1), student(0.95, n - 1) * values.std(axis=1, ddof=1) / np.sqrt(n)
@@ -60,7 +60,7 @@ def intervals(values: Floats, draws: np.random.Generator) -> dict[str, tuple[Flo
 
 
 def row(name: str, n: int, runs: int) -> dict[str, float]:
-    """Shares of the intervals that hold the mean, by contender; then of those without width."""
+    """Return the share of intervals that hold the mean, by contender, and the share without width."""
     source, mean = SOURCES[name]
     draws = np.random.default_rng([n, list(SOURCES).index(name)])
     values = source(draws, (runs, n))
@@ -80,8 +80,8 @@ def main() -> int:
     table("How often 95 % intervals hold the mean", columns, lines)
     return ended(
         [
-            verdict(f"{name}, {n} episodes", rows[name, n]["ours"], ".1%", least=least, most=most)
-            for (name, n), (least, most) in TARGETS.items()
+            verdict(f"{name}, {n} episodes", rows[name, n]["ours"], ".1%", minimum=minimum, maximum=maximum)
+            for (name, n), (minimum, maximum) in TARGETS.items()
         ]
     )
 

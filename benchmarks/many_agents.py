@@ -1,9 +1,9 @@
-"""`RolloutWorker.sample()` with many agents against RLlib's: what the sampling itself costs.
+"""Compare `RolloutWorker.sample()` with many agents with RLlib's: the cost of the sampling itself.
 
     python benchmarks/many_agents.py [--quick]
 
 25 agents in each of 4 envs, 3 policies; envs and policies do next to nothing. Ends with 1 if the target is missed.
-RLlib's process imports `worker_of`, so nothing of ours is imported at the top.
+RLlib's process imports `worker_of`, so the top imports no Swath.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ OURS, THEIRS = "RolloutWorker", "RLlib's RolloutWorker"
 
 
 def worker_of(library):
-    """A worker made of a library's `MultiAgentEnv`, `Policy`, `RolloutWorker` and a config to begin with."""
+    """Return a worker made of a library's `MultiAgentEnv`, `Policy`, `RolloutWorker` and initial config."""
 
     class Many(library.MultiAgentEnv):
         """All agents act in each step of an episode of a fixed length."""
@@ -38,12 +38,12 @@ def worker_of(library):
 
         def step(self, actions):
             self.at += 1
-            seen = {agent: np.zeros(4, np.float32) for agent in actions}
+            observations = {agent: np.zeros(4, np.float32) for agent in actions}
             flags = {"__all__": self.at == LENGTH}
-            return seen, dict.fromkeys(actions, 1.0), {"__all__": False}, flags, {}
+            return observations, dict.fromkeys(actions, 1.0), {"__all__": False}, flags, {}
 
     class Zeros(library.Policy):
-        """Always acts alike."""
+        """Picks action 0."""
 
         def compute_actions(self, obs_batch, *args, **kwargs):  # noqa: ARG002
             return np.zeros(len(obs_batch), dtype=int), [], {}

@@ -33,7 +33,7 @@ class Uneven(gymnasium.Env[Any, Any]):
         return self._observation, {}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:  # noqa: ARG002  none matters
-        """One step nearer to the end."""
+        """Count one step."""
         self._left -= 1
         return self._observation, 1.0, self._left == 0, False, {}
 

@@ -1,11 +1,11 @@
-"""RLlib as a contender; run by its own environment's Python. Networks are 4-64-64-2 unless said.
+"""RLlib as a contender; run by its own environment's Python. Networks are 4-64-64-2 by default.
 
 peer_rllib.py collect ENVS STEPS ADDRESS         rates of `EnvRunnerGroup` with two runners, CartPole-v1
 peer_rllib.py survive ENVS STEPS ADDRESS FOLDER  batches with their time, until it is ended
 peer_rllib.py uneven ENVS EPISODES               mean return of `sample(num_episodes=…)`
 peer_rllib.py worker ENVS STEPS                  rates of `RolloutWorker` with PPO: values and advantages; 256-256
 peer_rllib.py runner ENVS STEPS                  rates of `SingleAgentEnvRunner`, which has neither; 256-256
-peer_rllib.py agents AGENTS POLICIES ENVS STEPS  rates of `MultiAgentEnvRunner`, likewise
+peer_rllib.py agents AGENTS POLICIES ENVS STEPS  rates of `MultiAgentEnvRunner`, which has neither; 256-256
 peer_rllib.py idle                               rates of `RolloutWorker` on the envs of many_agents.py
 """
 
@@ -42,7 +42,7 @@ OLD_STACK = {"enable_rl_module_and_learner": False, "enable_env_runner_and_conne
 
 
 def config_of(env: Any, envs: int, steps: int, *, size: int = 256, runners: int = 0) -> PPOConfig:
-    """PPO's, with so many sub-envs in each runner and so many steps of each a sampling."""
+    """Return PPO's config with so many sub-envs per runner and steps per sampling."""
     model = DefaultModelConfig(fcnet_hiddens=[size, size], fcnet_activation="tanh", vf_share_layers=False)
     return (
         PPOConfig()
@@ -55,7 +55,7 @@ def config_of(env: Any, envs: int, steps: int, *, size: int = 256, runners: int 
 
 
 def sampling(group: EnvRunnerGroup, steps: int, before: Callable[[], Any] = list) -> Callable[[], int]:
-    """Both runners in parallel; all are waited for."""
+    """Sample with both runners in parallel, and wait for both."""
 
     def draw() -> int:
         before()
@@ -95,50 +95,50 @@ def uneven(envs: int, episodes: int) -> None:
 
 def worker(envs: int, steps: int) -> None:
     """Serve rows per second."""
-    made = RolloutWorker(
+    worker = RolloutWorker(
         env_creator=lambda _: gymnasium.make("CartPole-v1"),
         default_policy_class=PPOTorchPolicy,
         config=config_of("CartPole-v1", envs, steps).framework("torch").api_stack(**OLD_STACK),
     )
 
     def draw() -> int:
-        made.get_metrics()
-        return len(made.sample())
+        worker.get_metrics()
+        return len(worker.sample())
 
     serve(timed(draw))
 
 
-def of_runner(made: Any, steps: int, count: Callable[[Any], int]) -> None:
+def serve_steps(runner: Any, steps: int, count: Callable[[Any], int]) -> None:
     """Serve steps of episodes per second."""
 
     def draw() -> int:
-        made.get_metrics()
-        return sum(map(count, made.sample(num_timesteps=steps)))
+        runner.get_metrics()
+        return sum(map(count, runner.sample(num_timesteps=steps)))
 
     serve(timed(draw))
 
 
 def runner(envs: int, steps: int) -> None:
-    """One agent."""
-    of_runner(SingleAgentEnvRunner(config=config_of("CartPole-v1", envs, steps)), envs * steps, len)
+    """Serve rates of one agent."""
+    serve_steps(SingleAgentEnvRunner(config=config_of("CartPole-v1", envs, steps)), envs * steps, len)
 
 
 def agents(number: int, policies: int, envs: int, steps: int) -> None:
-    """Several agents: copies of CartPole-v1."""
+    """Serve rates of several agents, in copies of CartPole-v1."""
     config = config_of(make_multi_agent("CartPole-v1"), envs, steps).multi_agent(
         policies={str(policy) for policy in range(policies)},
         policy_mapping_fn=lambda agent, *_, **__: str(agent % policies),
     )
-    made = MultiAgentEnvRunner(config=config.environment(env_config={"num_agents": number}))
-    of_runner(made, envs * steps, lambda episode: episode.agent_steps())
+    runner = MultiAgentEnvRunner(config=config.environment(env_config={"num_agents": number}))
+    serve_steps(runner, envs * steps, lambda episode: episode.agent_steps())
 
 
 def idle() -> None:
-    """Several agents whose envs and policies do next to nothing."""
+    """Serve rates of several agents whose envs and policies do next to nothing."""
     config = AlgorithmConfig().api_stack(**OLD_STACK).env_runners(num_env_runners=0)
     library = SimpleNamespace(MultiAgentEnv=MultiAgentEnv, Policy=Policy, RolloutWorker=RolloutWorker, config=config)
-    made = worker_of(library)
-    serve(timed(lambda: made.sample().agent_steps()))
+    worker = worker_of(library)
+    serve(timed(lambda: worker.sample().agent_steps()))
 
 
 if __name__ == "__main__":

@@ -29,24 +29,24 @@ WORKERS, FRAMES = 2, 10**12
 
 
 def cartpole() -> Any:
-    """One env."""
+    """Return one env."""
     return GymEnv("CartPole-v1", categorical_action_encoding=True)
 
 
 def wrapped(make: Any, *args: Any) -> Any:
-    """One env that Gymnasium does not know by name."""
+    """Wrap an env that Gymnasium does not know by name."""
     return GymWrapper(make(*args), categorical_action_encoding=True)
 
 
 def actor() -> ProbabilisticActor:
-    """4-64-64-2, with log-probabilities."""
+    """Return a 4-64-64-2 actor with log-probabilities."""
     net = nn.Sequential(nn.Linear(4, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 2))
     logits = TensorDictModule(net, ["observation"], ["logits"])
     return ProbabilisticActor(logits, in_keys=["logits"], distribution_class=Categorical, return_log_prob=True)
 
 
 def on_ray(make: Any, envs: int, frames: int, *, sync: bool) -> Any:
-    """A collector whose two workers are actors."""
+    """Return a collector whose two workers are actors."""
     needs = {"num_cpus": 1, "num_gpus": 0, "memory": 10**9}
     makers = [partial(SerialEnv, envs, make)] * WORKERS
     return RayCollector(

@@ -12,7 +12,7 @@ from swath.learn.policy import NetworkPolicy
 
 
 def mlp(inputs: int = 4, actions: int = 2) -> nn.Sequential:
-    """4-64-64-2 for CartPole."""
+    """Return a 4-64-64-2 network for CartPole."""
     return nn.Sequential(nn.Linear(inputs, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, actions))
 
 
@@ -30,7 +30,7 @@ class Sampler(nn.Module):
         self.net, self.checks = net, checks
 
     def forward(self, observation: Tensor) -> tuple[Tensor, Tensor]:
-        """Actions `[B]` and log-probabilities `[B]`."""
+        """Return actions `[B]` and log-probabilities `[B]`."""
         choice = Categorical(logits=self.net(observation), validate_args=self.checks)
         action = choice.sample()
         return action, choice.log_prob(action)
@@ -51,10 +51,10 @@ def tensordict_actor(net: nn.Module) -> ProbabilisticTensorDictSequential:
 
 
 def lean_actor(inputs: int = 4, actions: int = 2) -> NetworkPolicy:
-    """The library's own head over a network of the same sizes: no distribution object per step."""
+    """Return Swath's own head over a network of the same sizes: no distribution object per step."""
     return NetworkPolicy(networks.MLP((inputs, 64, 64, actions)), heads.Categorical(actions))
 
 
 def quiet_threads() -> None:
-    """One thread for torch, as every number here is measured."""
+    """Limit torch to one thread, as in all measurements."""
     torch.set_num_threads(1)

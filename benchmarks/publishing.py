@@ -1,11 +1,11 @@
-"""What does it cost the learner to publish 10 M parameters to two workers in the midst of their fragments?
+"""Measure the learner's cost of publishing 10 M parameters to two workers in the midst of their fragments.
 
     python benchmarks/publishing.py [--quick]      # needs swath[ray]
 
-For workers in processes and on Ray, beside one plain copy of the parameters (into new memory) and one write to where
-workers can read them (`ray.put`; for processes a second copy). Workers stand in the midst of a step until the end, so a
-publication that waits for them never ends. Then what 100 publications leave in Ray's store, or in memory shared with
-processes, in multiples of one version. Ends with 1 if a target is missed.
+For workers in processes and on Ray, compared with one plain copy of the parameters (into new memory) and one write to
+where workers can read them (`ray.put`; for processes a second copy). Workers stand in the midst of a step until the
+end, so a publication that waits for them never ends. Then what 100 publications leave in Ray's store, or in memory
+shared with processes, in multiples of one version. Ends with 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ SIDE, LAYERS = 1000, 10
 SIZE = 4 * SIDE * SIDE * LAYERS
 PUBLICATIONS, MOST_VERSIONS, MOST_COST = 100, 2.1, 1.2
 FREED_S = 3.0
-"""Ray frees what nobody needs once a second."""
+"""Ray frees unused memory once a second."""
 
 
 class Waiting(gym.Env):
-    """Its second step takes until a file is there."""
+    """Waits in its second step until a file exists."""
 
     observation_space = gym.spaces.Box(-1, 1, (4,))
     action_space = gym.spaces.Discrete(2)
@@ -48,12 +48,12 @@ class Waiting(gym.Env):
         self._file, self._steps = Path(file), 0
 
     def reset(self, *, seed: int | None = None, options: Any = None) -> Any:  # noqa: ARG002
-        """Begin."""
+        """Begin an episode."""
         super().reset(seed=seed)
         return np.zeros(4, np.float32), {}
 
-    def step(self, action: Any) -> Any:  # noqa: ARG002  whatever it is
-        """Wait, but not the first time."""
+    def step(self, action: Any) -> Any:  # noqa: ARG002  unused
+        """Wait, except in the first step."""
         self._steps += 1
         while self._steps > 1 and not self._file.exists():
             time.sleep(0.05)
@@ -61,42 +61,42 @@ class Waiting(gym.Env):
 
 
 class Large(nn.Module):
-    """Ten million parameters of which none has an effect."""
+    """Ten million parameters without an effect."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ParameterList(torch.randn(SIDE, SIDE) for _ in range(LAYERS))
 
     def forward(self, observation: torch.Tensor) -> torch.Tensor:
-        """Action 0."""
+        """Return action 0."""
         return torch.zeros(observation.shape[:-1], dtype=torch.int64)
 
 
 def spent(work: Callable[[], Any]) -> float:
-    """Milliseconds."""
+    """Return the milliseconds that the work takes."""
     began = time.perf_counter()
     work()
     return (time.perf_counter() - began) * 1e3
 
 
 def costs(publish: Callable[[], None], policy: Large, write: Callable[[Any], Any], rounds: int) -> list[list[float]]:
-    """Milliseconds of publishing, a plain copy and a write, in each round; the first round is not counted."""
+    """Return the milliseconds of publishing, a plain copy and a write per round; the first round is left out."""
     flat = np.random.default_rng(0).random(SIZE // 4, np.float32)
     works = (publish, lambda: [layer.detach().clone() for layer in policy.layers], lambda: write(flat))
     return [[spent(work) for work in works] for _ in range(rounds + 1)][1:]
 
 
 def stored() -> int:
-    """Bytes in Ray's object store, at least for as long as it takes to free what nobody needs."""
-    least, until = SIZE * PUBLICATIONS, time.monotonic() + FREED_S
+    """Return the bytes in Ray's object store, after it had time to free unused memory."""
+    smallest, until = SIZE * PUBLICATIONS, time.monotonic() + FREED_S
     while time.monotonic() < until:
         state = internal_api.get_state_from_address(ray.get_runtime_context().gcs_address)
-        least = min(least, internal_api.get_memory_info_reply(state).store_stats.object_store_bytes_used)
-    return int(least)
+        smallest = min(smallest, internal_api.get_memory_info_reply(state).store_stats.object_store_bytes_used)
+    return int(smallest)
 
 
 def shared() -> int:
-    """Bytes of nameless memory that this process has; a block may be open twice."""
+    """Return the bytes of nameless memory of this process; a block may be open twice."""
     blocks = {}
     for entry in Path("/proc/self/fd").iterdir():
         if entry.is_symlink() and "memfd:swath" in str(entry.readlink()):
@@ -106,7 +106,7 @@ def shared() -> int:
 
 @contextmanager
 def busy(place: str, policy: Large) -> Iterator[Any]:
-    """A collector whose two workers are in the midst of a fragment."""
+    """Yield a collector whose two workers are in the midst of a fragment."""
     with tempfile.TemporaryDirectory() as folder:
         end = Path(folder) / "end"
         sources = [partial(Waiting, str(end))] * 2
@@ -121,25 +121,25 @@ def busy(place: str, policy: Large) -> Iterator[Any]:
 
 
 def measure(place: str, rounds: int) -> bool:
-    """Print the figures of one place; whether its targets are reached."""
+    """Print the figures of one backend, and return whether its targets are reached."""
     policy = Large()
     with busy(place, policy) as collector:
         publish = collector.update_policy_weights_
         found = costs(publish, policy, ray.put if place == "ray" else np.copy, rounds)
         for _ in range(PUBLICATIONS):
             publish()
-        left = (stored() if place == "ray" else shared()) / SIZE
+        n_versions = (stored() if place == "ray" else shared()) / SIZE
     names = ("publishing", "a plain copy", "a write")
     rows = {name: [statistics.median(column)] for name, column in zip(names, zip(*found, strict=True), strict=True)}
     table(f"10 M parameters, {place}", {"ms": ".1f"}, rows)
-    cost = statistics.median(own / (copy + write) for own, copy, write in found)
-    quick = verdict(f"{place}: publishing × a copy and a write", cost, ".2f", most=MOST_COST)
-    few = verdict(f"{place}: versions left of {PUBLICATIONS} publications", left, ".2f", most=MOST_VERSIONS)
+    cost = statistics.median(published / (copy + write) for published, copy, write in found)
+    quick = verdict(f"{place}: publishing × a copy and a write", cost, ".2f", maximum=MOST_COST)
+    few = verdict(f"{place}: versions left of {PUBLICATIONS} publications", n_versions, ".2f", maximum=MOST_VERSIONS)
     return quick and few
 
 
 def main() -> int:
-    """Measure both places."""
+    """Measure both backends."""
     rounds = 5 if parser(__doc__).parse_args().quick else 31
     quiet_threads()
     begin_ray()

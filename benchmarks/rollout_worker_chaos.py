@@ -1,8 +1,8 @@
-"""Are batches of a `WorkerSet` whole while its workers are killed, and made with the newest of everything?
+"""Check that batches of a `WorkerSet` are whole while its workers are killed, and made with the newest weights.
 
     python benchmarks/rollout_worker_chaos.py [--backend process ray] [--agents 1 2] [--seconds 60] [--quick]
 
-Four workers with four counting envs each, or two of two agents; envs and kills are those of chaos.py, with a SIGKILL
+Four workers with four counting envs each, or two of two agents; envs and kills are as in chaos.py, with a SIGKILL
 every five seconds. Weights are new before every batch, filters are shared every second, and with two agents there is a
 new policy every four seconds, with a mapping that lets an agent act by it. Policies write the number of their weights
 into their actions, filters write how much they have seen into the observations: so each row shows whether a worker that
@@ -39,18 +39,18 @@ COLUMNS = ("obs", "actions", "eps_id", "policy_version")
 
 
 class Numbered(Policy):
-    """Its weight is a number, and so are all of its actions."""
+    """Acts by its weight, a number."""
 
     def __init__(self, *args: Any) -> None:
         super().__init__(*args)
         self.number = 0
 
     def compute_actions(self, obs_batch: Any, *args: Any, **kwargs: Any) -> Any:  # noqa: ARG002
-        """The number, for every row."""
+        """Return the number for every row."""
         return np.full(len(obs_batch), self.number), [], {}
 
     def get_weights(self) -> dict[str, Any]:
-        """The number."""
+        """Return the number."""
         return {"number": np.array([self.number])}
 
     def set_weights(self, weights: Any) -> None:
@@ -59,16 +59,16 @@ class Numbered(Policy):
 
 
 class CountingFilter(MeanStdFilter):
-    """Leaves observations as they are, but for their last number: how many of them it has seen."""
+    """Replaces the last number of observations by the count of observations so far."""
 
     def __init__(self, shape: Any, *_: Any) -> None:
         super().__init__(shape, demean=False, destd=False, clip=None)
 
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """The observations, as a copy."""
-        seen = np.array(super().__call__(x, update))
-        seen[..., -1] = self.rs.n
-        return seen
+        """Return a copy of the observations."""
+        numbered = np.array(super().__call__(x, update))
+        numbered[..., -1] = self.rs.n
+        return numbered
 
 
 class RoomForOne(gym.ObservationWrapper[Any, Any, Any]):
@@ -80,7 +80,7 @@ class RoomForOne(gym.ObservationWrapper[Any, Any, Any]):
         self.observation_space = gym.spaces.Box(np.float32(low), np.float32(high), dtype=np.float32)
 
     def observation(self, observation: Any) -> Any:
-        """The longer one."""
+        """Return the observation with one more number."""
         return np.append(observation, np.float32(0))
 
 
@@ -92,11 +92,11 @@ class SubEnvs:
     agents: int
 
     def __call__(self, context: Any) -> Any:
-        """The sub-env of a context."""
+        """Build the sub-env of a context."""
         worker, first = context.worker_index, context.vector_index * self.agents
         numbers = range(first, first + self.agents)
-        made = iter([RoomForOne(Toiling(worker, number, self.diary, counting=ANY_NUMBER)) for number in numbers])
-        return next(made) if self.agents == 1 else make_multi_agent(lambda _: next(made))({"num_agents": self.agents})
+        envs = iter([RoomForOne(Toiling(worker, number, self.diary, counting=ANY_NUMBER)) for number in numbers])
+        return next(envs) if self.agents == 1 else make_multi_agent(lambda _: next(envs))({"num_agents": self.agents})
 
 
 @dataclass(frozen=True)
@@ -106,27 +106,27 @@ class Mapping:
     ids: tuple[str, ...]
 
     def __call__(self, agent: Any, *_: Any, **__: Any) -> str:
-        """The policy of an agent."""
+        """Return the policy of an agent."""
         return self.ids[agent % len(self.ids) if isinstance(agent, int) else 0]
 
 
-def last_before(at: float, said: list[tuple[float, Any]], otherwise: Any = None) -> Any:
-    """What was said last before a moment."""
-    return next((what for when, what in reversed(said) if when < at), otherwise)
+def last_before(at: float, log: list[tuple[float, Any]], otherwise: Any = None) -> Any:
+    """Return the last value in a log before a moment."""
+    return next((value for when, value in reversed(log) if when < at), otherwise)
 
 
 @dataclass
 class Training:
-    """A set whose weights, filters and policies change all the time, and the rows that it gave.
+    """A set whose weights, filters and policies change all the time, and its rows.
 
     Attributes:
         workers: the set.
         agents: of a sub-env.
-        ids: of the policies that act, and of those before.
-        versions, filters, mappings: what was published, and when.
+        ids: of present and earlier policies.
+        versions, filters, mappings: published values, with the time.
         numbers: of the weights, by version.
         rows: a batch's columns of a policy, with its id and the number of the batch.
-        arrived: when each batch came.
+        arrived: arrival times of batches.
     """
 
     workers: WorkerSet
@@ -140,7 +140,7 @@ class Training:
     arrived: list[float] = field(default_factory=list)
 
     def draw_one(self) -> int:
-        """Add a policy and share filters if it is time; publish, sample, and keep what came."""
+        """Add a policy and share filters if it is time; publish, sample, and keep the rows."""
         now = time.monotonic()
         if self.agents > 1 and now - last_time(self.mappings) >= POLICY_EVERY_S:
             self.ids.append(f"policy_{len(self.ids)}")
@@ -149,8 +149,8 @@ class Training:
             self.mappings.append((time.monotonic(), newest))
         if now - last_time(self.filters) >= FILTERS_EVERY_S:
             self.workers.sync_filters()
-            known = {name: own.rs.n for name, own in self.workers.local_worker().filters.items()}
-            self.filters.append((time.monotonic(), known))
+            counts = {name: own_filter.rs.n for name, own_filter in self.workers.local_worker().filters.items()}
+            self.filters.append((time.monotonic(), counts))
         number = len(self.numbers) + 1
         for policy in self.workers.local_worker().policy_map.values():
             policy.set_weights({"number": [number]})
@@ -166,47 +166,56 @@ class Training:
         return frames
 
     def check(self, killed: dict[tuple[int, int], float]) -> int:
-        """Raise an `AssertionError` that says what is wrong; the number of lives that replaced others.
+        """Return the number of lives that replaced others; raise an `AssertionError` if a row is wrong.
 
-        `killed` says when the life before a life was killed.
+        `killed` has the time at which the life before a life was killed.
         """
         names, batches, kept = zip(*self.rows, strict=True)
-        sizes = [len(each["actions"]) for each in kept]
-        obs, actions, ids, versions = (np.concatenate([each[column] for each in kept]) for column in COLUMNS)
+        sizes = [len(columns["actions"]) for columns in kept]
+        obs, actions, ids, versions = (np.concatenate([columns[column] for columns in kept]) for column in COLUMNS)
         policy, batch = np.repeat(names, sizes), np.repeat(batches, sizes)
-        mark, seen = obs[:, :3].astype(np.int64), obs[:, 3]
+        mark, n_filtered = obs[:, :3].astype(np.int64), obs[:, 3]
         order = {version: place for place, (_, version) in enumerate(self.versions)}
         late = batch - np.array([order[version] for version in versions.tolist()])
-        assert ((late == 0) | (late == 1)).all(), "a batch has weights older than those of a fragment that was late"
+        assert ((late == 0) | (late == 1)).all(), "a batch has weights older than a late fragment may have"
         assert (actions == [self.numbers[version] for version in versions.tolist()]).all(), "other weights acted"
         lives = np.stack([ids >> WORKER_BITS, (ids >> LIFE_BITS) & (2 ** (WORKER_BITS - LIFE_BITS) - 1)], axis=-1)
         for life in map(tuple, np.unique(lives, axis=0).tolist()):
-            own = np.flatnonzero((lives == life).all(axis=1))
-            own = own[np.lexsort(mark[own].T[::-1])]
-            check_frames(life, mark[own], batch[own], self.agents)
+            rows = np.flatnonzero((lives == life).all(axis=1))
+            rows = rows[np.lexsort(mark[rows].T[::-1])]
+            check_frames(life, mark[rows], batch[rows], self.agents)
             if life[1]:
-                first = own[(mark[own, 1:] == 0).all(axis=1)]
-                self.check_first(killed[life], policy[first], batch[first], mark[first], seen[first], versions[first])
+                first_rows = rows[(mark[rows, 1:] == 0).all(axis=1)]
+                self.check_first(
+                    killed[life],
+                    policy[first_rows],
+                    batch[first_rows],
+                    mark[first_rows],
+                    n_filtered[first_rows],
+                    versions[first_rows],
+                )
         return sum(life > 0 for _, life in np.unique(lives, axis=0))
 
-    def check_first(self, killed: float, policy: Any, batch: Any, mark: Any, seen: Any, versions: Any) -> None:
-        """The first rows of a life that replaces another are made with all that was published before."""
+    def check_first(self, killed: float, policy: Any, batch: Any, mark: Any, n_filtered: Any, versions: Any) -> None:
+        """Check that the first rows of a replacement are made with everything published before."""
         assert (versions >= last_before(killed, self.versions)).all(), "a new life begins with old weights"
-        known = last_before(killed, self.filters, {})
-        assert all(n > known.get(name, 0) for name, n in zip(policy, seen, strict=True)), "it begins with an old filter"
+        counts = last_before(killed, self.filters, {})
+        assert all(n > counts.get(name, 0) for name, n in zip(policy, n_filtered, strict=True)), (
+            "it begins with an old filter"
+        )
         end = max(self.arrived[number] for number in batch)
         allowed = [last_before(killed, self.mappings), *(ids for at, ids in self.mappings if killed <= at <= end)]
         for name, (env, *_) in zip(policy, mark, strict=True):
             assert name in {ids[env % self.agents] for ids in allowed}, f"it begins with the policy {name!r}"
 
 
-def last_time(said: list[tuple[float, Any]]) -> float:
-    """When something was said last."""
-    return said[-1][0] if said else 0.0
+def last_time(log: list[tuple[float, Any]]) -> float:
+    """Return the time of the last value in a log."""
+    return log[-1][0] if log else 0.0
 
 
 def check_frames(life: tuple[int, int], mark: Any, batch: Any, agents: int) -> None:
-    """Of a life, sorted by env, episode and step: every frame once, in whole fragments, from a reset on."""
+    """Check the sorted rows of a life: every frame once, in whole fragments, from a reset on."""
     wanted = list(range(life[0] * ENVS, (life[0] + 1) * ENVS))
     assert np.unique(mark[:, 0]).tolist() == wanted, f"{life} has the envs {np.unique(mark[:, 0])}"
     for (env, episode, step), following in pairwise(mark.tolist()):
@@ -218,7 +227,7 @@ def check_frames(life: tuple[int, int], mark: Any, batch: Any, agents: int) -> N
 
 @dataclass(frozen=True)
 class Scene:
-    """Where, with how many agents, for how long."""
+    """A backend, a number of agents, and a duration."""
 
     backend: str
     agents: int
@@ -229,7 +238,7 @@ class Scene:
 
     @contextmanager
     def training(self) -> Iterator[tuple[Training, Drawn, Diary]]:
-        """One that has given its first batches, and its workers' diary."""
+        """Yield a running training, its draws and its workers' diary."""
         ids = [f"policy_{agent}" for agent in range(self.agents)] if self.agents > 1 else ["default_policy"]
         config = (
             AlgorithmConfig()
@@ -242,8 +251,8 @@ class Scene:
         with ExitStack() as stack:
             diary = Diary(Path(stack.enter_context(tempfile.TemporaryDirectory())))
             envs = SubEnvs(diary, self.agents)
-            made = WorkerSet(env_creator=envs, default_policy_class=Numbered, config=config, backend=self.backend)
-            training = Training(stack.enter_context(made), self.agents, ids)
+            workers = WorkerSet(env_creator=envs, default_policy_class=Numbered, config=config, backend=self.backend)
+            training = Training(stack.enter_context(workers), self.agents, ids)
             training.mappings.append((time.monotonic(), tuple(ids)))
             drawn = Drawn(training.draw_one)
             drawn.draw_until(lambda: len(diary.lines()) == WORKERS)
@@ -251,7 +260,7 @@ class Scene:
 
 
 def chaos(scene: Scene) -> bool:
-    """A kill every five seconds; whether all is as it should be."""
+    """Kill a worker every five seconds; return whether the targets are reached."""
     print(f"\n{scene}: a kill every five seconds", flush=True)
     with scene.training() as (ours, drawn, diary), scene.training() as (undisturbed, quiet, _):
         killer = Killer(diary)
@@ -263,9 +272,9 @@ def chaos(scene: Scene) -> bool:
         restarts, recoveries = ours.workers.num_remote_worker_restarts(), killer.recoveries
         kinds = Counter(event.kind for event in ours.workers.events())
     lives, killed = Counter[int](), {}
-    for one in killer.killed:
-        lives[one.worker] += 1
-        killed[one.worker, lives[one.worker]] = one.at
+    for kill in killer.killed:
+        lives[kill.worker] += 1
+        killed[kill.worker, lives[kill.worker]] = kill.at
     undisturbed.check({})
     replaced = ours.check(killed)
     counted = kinds["died"] == kinds["replaced"] == restarts == len(killed)
@@ -282,15 +291,15 @@ def chaos(scene: Scene) -> bool:
 
 
 def main() -> int:
-    """Every backend, one agent and two."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--backend", nargs="+", default=["process", "ray"], choices=("process", "ray"))
-    arguments.add_argument("--agents", nargs="+", type=int, default=[1, 2], choices=(1, 2))
-    arguments.add_argument("--seconds", type=float, default=60.0)
-    asked = arguments.parse_args()
-    set_up(asked)
-    seconds = 10 if asked.quick else asked.seconds
-    return ended([chaos(Scene(at, agents, seconds)) for at in asked.backend for agents in asked.agents])
+    """Measure every backend with one agent and with two."""
+    command_line = parser(__doc__)
+    command_line.add_argument("--backend", nargs="+", default=["process", "ray"], choices=("process", "ray"))
+    command_line.add_argument("--agents", nargs="+", type=int, default=[1, 2], choices=(1, 2))
+    command_line.add_argument("--seconds", type=float, default=60.0)
+    options = command_line.parse_args()
+    set_up(options)
+    seconds = 10 if options.quick else options.seconds
+    return ended([chaos(Scene(at, agents, seconds)) for at in options.backend for agents in options.agents])
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Is `RolloutWorker.sample()` with values and advantages faster than RLlib's workers, and how near to `Collector`?
+"""Compare `RolloutWorker.sample()` with values and advantages with RLlib's workers and with `Collector`.
 
     python benchmarks/rollout_workers.py [--quick]
 
@@ -31,19 +31,19 @@ TARGETS = {PEER: 10.0, RUNNER: 3.0, COLLECTOR: 0.6}
 
 
 def worker(env: Any, envs: int, **settings: Any) -> RolloutWorker:
-    """One with the settings of RLlib's."""
+    """Return a worker with the settings of RLlib's."""
     config = AlgorithmConfig().env_runners(num_envs_per_env_runner=envs, rollout_fragment_length=STEPS)
     config = config.training(lambda_=0.95).update_from_dict(settings)
     return RolloutWorker(env_creator=env, default_policy_class=PPOTorchPolicy, config=config)
 
 
 def one_agent(envs: int) -> RolloutWorker:
-    """Of CartPole."""
+    """Return a worker of CartPole."""
     return worker(lambda _: gymnasium.make("CartPole-v1"), envs)
 
 
 def several_agents() -> RolloutWorker:
-    """Of copies of CartPole."""
+    """Return a worker of copies of CartPole."""
     return worker(
         make_multi_agent("CartPole-v1"),
         ENVS,
@@ -53,31 +53,31 @@ def several_agents() -> RolloutWorker:
     )
 
 
-def sampling(of: RolloutWorker) -> Run:
-    """Rows of batches that are complete with advantages; with several agents, of all of them."""
+def sampling(worker: RolloutWorker) -> Run:
+    """Count the rows, with advantages, of all agents."""
 
     def draw() -> int:
-        of.get_metrics()
-        return of.sample().agent_steps()
+        worker.get_metrics()
+        return worker.sample().agent_steps()
 
     return timed(draw)
 
 
 def collecting(envs: int) -> Run:
-    """Frames."""
+    """Count frames of a collector."""
     actor = NetworkPolicy(networks.MLP((4, 256, 256, 2)), heads.Categorical(2))
     return drawing(Collector("CartPole-v1", actor, envs_per_worker=envs, frames_per_batch=envs * STEPS))
 
 
 def peer(stack: ExitStack, *args: object) -> Peer:
-    """A contender of RLlib's, ended with the stack."""
-    made = Peer(python_of("rllib"), "peer_rllib.py", *args)
-    stack.callback(made.close)
-    return made
+    """Return a contender of RLlib's that ends with the stack."""
+    contender = Peer(python_of("rllib"), "peer_rllib.py", *args)
+    stack.callback(contender.close)
+    return contender
 
 
 def one_agent_passes(envs: int, rounds: int, seconds: float) -> bool:
-    """Print what is reached with so many sub-envs; with one there is no target."""
+    """Compare with so many sub-envs, and return whether the targets are reached; one sub-env has none."""
     with ExitStack() as stack:
         contenders: dict[str, Run] = {
             WORKER: sampling(one_agent(envs)),
@@ -85,13 +85,13 @@ def one_agent_passes(envs: int, rounds: int, seconds: float) -> bool:
             PEER: peer(stack, "worker", envs, STEPS),
             RUNNER: peer(stack, "runner", envs, STEPS),
         }
-        targets = [Target(WORKER, name, least if envs > 1 else None) for name, least in TARGETS.items()]
+        targets = [Target(WORKER, name, minimum if envs > 1 else None) for name, minimum in TARGETS.items()]
         title = f"CartPole-v1, sub-envs: {envs}, {STEPS} steps each a batch"
         return compare(title, contenders, targets, rounds, seconds)
 
 
 def several_agents_pass(rounds: int, seconds: float) -> bool:
-    """Print what is reached with agents of several policies."""
+    """Compare with agents of several policies, and return whether the target is reached."""
     with ExitStack() as stack:
         contenders: dict[str, Run] = {
             WORKER: sampling(several_agents()),
@@ -102,14 +102,21 @@ def several_agents_pass(rounds: int, seconds: float) -> bool:
 
 
 def called_once() -> bool:
-    """Print how often policies are called per step of all envs; one without an agent that acts is not called."""
-    made, steps, calls = several_agents(), 0, Counter[str]()
-    for name, policy in made.policy_map.items():
+    """Count calls of policies per step of all envs, and return whether they are few; idle policies are not called."""
+    worker, steps, calls = several_agents(), 0, Counter[str]()
+    for name, policy in worker.policy_map.items():
         policy.model.register_forward_pre_hook(lambda *_, name=name: calls.update([name]))
     for _ in range(CALLS):
-        steps += made.sample().env_steps() // ENVS
-    most, fewest = max(calls.values()) / steps, min(calls.values()) / steps
-    return verdict("calls per policy and step, at most", most, ".3f", least=0.5, most=1, note=f"at least {fewest:.3f}")
+        steps += worker.sample().env_steps() // ENVS
+    most_calls, fewest_calls = max(calls.values()) / steps, min(calls.values()) / steps
+    return verdict(
+        "calls per policy and step, at most",
+        most_calls,
+        ".3f",
+        minimum=0.5,
+        maximum=1,
+        note=f"at least {fewest_calls:.3f}",
+    )
 
 
 def main() -> int:

@@ -1,12 +1,12 @@
-"""What all benchmarks share: contenders in turns, tables and verdicts, and other libraries in processes of their own.
+"""Shared code of all benchmarks: contenders in turns, tables and verdicts, other libraries in separate processes.
 
-    round 1   A ▇▇▇  B ▇▇▇  C ▇▇▇      contenders run in turn, so that whatever else the machine does hits all alike
+    round 1   A ▇▇▇  B ▇▇▇  C ▇▇▇      contenders run in turn, so that other work on the machine slows all of them
     round 2   C ▇▇▇  B ▇▇▇  A ▇▇▇      A/B is the median over the rounds of A's rate by B's in the same round
     round 3   A ▇▇▇  …
 
-Seconds are those of the clock on the wall. `BENCH_CLOCK=cpu` counts CPU seconds of this process instead.
+Seconds are wall-clock seconds; with `BENCH_CLOCK=cpu`, CPU seconds of this process.
 
-What is printed is also written to the file that `SWATH_FIGURES` names, a line of JSON each; suite.py reads it.
+Printed figures are also written to the file named by `SWATH_FIGURES`, a line of JSON each; suite.py reads it.
 
 Standard library only: the processes of other libraries import this module too.
 """
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 Run = Callable[[float], float]
 """Work for about so many seconds; return units done per second."""
 
-KEPT_IN = "SWATH_FIGURES"
+FIGURES_VARIABLE = "SWATH_FIGURES"
 WARM_UP_S = 0.2
 CPU = os.environ.get("BENCH_CLOCK") == "cpu"
 clock = time.process_time if CPU else time.perf_counter
@@ -39,14 +39,14 @@ PACKAGES = {
     "sb3": ("stable_baselines3==2.9.2", "torch==2.14.1", "gymnasium==1.4.0"),
     "rllib": ("ray[rllib]==2.60.0", "torch==2.14.1"),
 }
-"""Other libraries, each in an environment of its own: their requirements may contradict ours."""
+"""Other libraries, each in a separate environment: their requirements may contradict ours."""
 
 
 def parser(doc: str | None) -> argparse.ArgumentParser:
-    """A command line with `--quick`."""
-    made = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--quick", action="store_true", help="a short run: a look, not a measurement")
-    return made
+    """Return a command line with `--quick`."""
+    command_line = argparse.ArgumentParser(description=doc, formatter_class=argparse.RawDescriptionHelpFormatter)
+    command_line.add_argument("--quick", action="store_true", help="a short run: a look, not a measurement")
+    return command_line
 
 
 # ---- tables and verdicts
@@ -57,8 +57,8 @@ def table(title: str, columns: Mapping[str, str], rows: Mapping[str, Sequence[fl
 
     Args:
         title: above it.
-        columns: heading and format of each; the first is what a picture of the table shows.
-        rows: name and numbers of each; `None` leaves a cell empty.
+        columns: headings and formats; a picture of the table shows the first.
+        rows: names and numbers; `None` leaves a cell empty.
     """
     shown = {name: [_cell(*pair) for pair in zip(row, columns.values(), strict=True)] for name, row in rows.items()}
     widths = [max(map(len, cells)) for cells in zip(columns, *shown.values(), strict=True)]
@@ -77,20 +77,26 @@ def course(title: str, unit: str, lines: Mapping[str, Sequence[tuple[float, floa
 
 
 def verdict(
-    what: str, got: float, spec: str = "", *, least: float | None = None, most: float | None = None, note: str = ""
+    title: str,
+    got: float,
+    spec: str = "",
+    *,
+    minimum: float | None = None,
+    maximum: float | None = None,
+    note: str = "",
 ) -> bool:
     """Print a figure, keep it, and return whether it is within its limits, if it has any.
 
     `spec` is its format; a unit may follow after a space: `".2f ms"`.
     """
-    passed = (least is None or got >= least) and (most is None or got <= most)
-    limits = [f"{sign} {limit:g}" for sign, limit in (("≥", least), ("≤", most)) if limit is not None]
-    return _judged(what, _cell(got, spec), " and ".join(limits), note, passed=passed)
+    passed = (minimum is None or got >= minimum) and (maximum is None or got <= maximum)
+    limits = [f"{sign} {limit:g}" for sign, limit in (("≥", minimum), ("≤", maximum)) if limit is not None]
+    return _print_verdict(title, _cell(got, spec), " and ".join(limits), note, passed=passed)
 
 
-def claim(what: str, holds: bool, note: str = "") -> bool:
+def claim(title: str, holds: bool, note: str = "") -> bool:
     """Print whether something holds, keep it, and return it."""
-    return _judged(what, "yes" if holds else "no", "yes", note, passed=holds)
+    return _print_verdict(title, "yes" if holds else "no", "yes", note, passed=holds)
 
 
 def ended(passed: Collection[bool]) -> int:
@@ -99,10 +105,10 @@ def ended(passed: Collection[bool]) -> int:
     return int(not all(passed))
 
 
-def _judged(what: str, got: str, wanted: str, note: str, *, passed: bool) -> bool:
+def _print_verdict(title: str, got: str, wanted: str, note: str, *, passed: bool) -> bool:
     words = f", target {wanted}: {'passed' if passed else 'MISSED'}" if wanted else ""
-    print(f"  {what:58} {got:>8}{words}{f'  ({note})' if note else ''}", flush=True)
-    _keep(kind="verdict", what=what, got=got, wanted=wanted, note=note, passed=passed)
+    print(f"  {title:58} {got:>8}{words}{f'  ({note})' if note else ''}", flush=True)
+    _keep(kind="verdict", what=title, got=got, wanted=wanted, note=note, passed=passed)
     return passed
 
 
@@ -114,7 +120,7 @@ def _cell(number: float | None, spec: str) -> str:
 
 
 def _keep(**fact: Any) -> None:
-    if file := os.environ.get(KEPT_IN):
+    if file := os.environ.get(FIGURES_VARIABLE):
         with Path(file).open("a", encoding="utf-8") as kept:
             kept.write(json.dumps(fact) + "\n")
 
@@ -123,11 +129,11 @@ def _keep(**fact: Any) -> None:
 
 
 class Target(NamedTuple):
-    """What one contender must reach, as a multiple of another; `least` is None where it is only reported."""
+    """The rate of one contender as a multiple of another, and its minimum; `None` if the ratio is only reported."""
 
     contender: str
     reference: str
-    least: float | None = None
+    minimum: float | None = None
 
 
 def timed(work: Callable[[], int]) -> Run:
@@ -162,7 +168,7 @@ def compare(
     seconds: float,
     unit: str = "frames/s",
 ) -> bool:
-    """Let contenders run in turn, print their median rates and the ratios; whether all targets are reached."""
+    """Run contenders in turn, print their median rates and ratios, and return whether all targets are reached."""
     for run in contenders.values():
         run(WARM_UP_S)
     rates: dict[str, list[float]] = {name: [] for name in contenders}
@@ -180,14 +186,14 @@ def _ratio(target: Target, rates: Mapping[str, list[float]]) -> bool:
     pairs = zip(rates[target.contender], rates[target.reference], strict=True)
     lower, median, upper = statistics.quantiles((a / b for a, b in pairs), n=4)
     note = f"{lower:.2f}–{upper:.2f}"  # half of the rounds
-    return verdict(f"{target.contender} × {target.reference}", median, ".2f", least=target.least, note=note)
+    return verdict(f"{target.contender} × {target.reference}", median, ".2f", minimum=target.minimum, note=note)
 
 
 # ---- other processes
 
 
 class Peer:
-    """A contender in a process of its own, which ends in `serve(run)`: seconds go in, rates come out, a line each.
+    """A contender in another process, which ends in `serve(run)`: it reads seconds and writes rates, a line each.
 
     Args:
         command: an interpreter, a script in this folder, its arguments.
@@ -222,18 +228,18 @@ class Peer:
         return float(line)
 
     def close(self) -> None:
-        """End of input stops it."""
+        """Stop the process by ending its input."""
         self._process.communicate()
 
 
 def serve(run: Run) -> None:
-    """The other process's side of `Peer`."""
+    """Serve rates to the `Peer` of this process."""
     for line in sys.stdin:
         print(run(float(line)), flush=True)
 
 
 def python_of(library: str) -> Path:
-    """The interpreter of a library's environment, which is installed at first use."""
+    """Return the interpreter of a library's environment; install the environment at first use."""
     home, wanted = PEERS / library, "\n".join(PACKAGES[library])
     python, stamp = home / "bin" / "python", home / ".has-all"
     if not stamp.exists() or stamp.read_text() != wanted:
@@ -245,15 +251,15 @@ def python_of(library: str) -> Path:
 
 
 def begin_ray(address: str | None = None) -> str:
-    """Start Ray on this machine, with more CPUs than it has so that everybody is placed, or join it; its address."""
+    """Join Ray, or start it with more CPUs than this machine has, to place all workers; return its address."""
     import ray
 
     warnings.filterwarnings("ignore", module="ray")
     os.environ["RAY_AUTH_MODE"] = "disabled"  # only this machine can reach it
     os.environ["OMP_NUM_THREADS"] = "1"
     if address:
-        of_worker = {"py_executable": sys.executable, "env_vars": {"OMP_NUM_THREADS": "1"}}
-        context = ray.init(address=address, log_to_driver=False, runtime_env=of_worker)
+        worker_env = {"py_executable": sys.executable, "env_vars": {"OMP_NUM_THREADS": "1"}}
+        context = ray.init(address=address, log_to_driver=False, runtime_env=worker_env)
     else:
         settings = {"num_cpus": 16, "include_dashboard": False, "log_to_driver": False, "logging_level": "ERROR"}
         context = ray.init(**settings, _node_ip_address="127.0.0.1")

@@ -1,16 +1,16 @@
-"""Every benchmark, one after another; then docs/performance.md, its pictures and the figures of other pages.
+"""Run all benchmarks in turn, then write docs/performance.md, its pictures and the figures of other pages.
 
     python benchmarks/suite.py [--quick] [--only NAME ...] [--fill]      # `make bench`
 
-Results are kept in docs/figures; `--only` measures some anew, `--fill` only writes the pages. Ends with 1 if a target
-is missed, or a script fails. What stands between two marks of a page is written anew, the rest is left alone:
+Results are kept in docs/figures; `--only` measures some of them, `--fill` only writes the pages. Ends with 1 if a
+target is missed, or a script fails. The text between two marks of a page is replaced, the rest stays:
 
     <!-- figures: collectors -->            tables, verdicts and the picture of a part
     <!-- end -->
     <!-- figures: collectors tables -->     its tables alone
     <!-- end -->
 
-Two parts are made of all the others: `machine` says on what was measured, `missed` how many targets were reached.
+Two parts summarise the others: `machine` describes the machine, `missed` counts the targets that were reached.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from rounds import KEPT_IN, parser
+from rounds import FIGURES_VARIABLE, parser
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
@@ -66,15 +66,15 @@ Fact = dict[str, Any]
 
 @dataclass(frozen=True)
 class Measured:
-    """What one script has found.
+    """The figures of one script.
 
     Attributes:
-        command: that repeats it.
-        seconds: it took.
+        command: repeats the measurement.
+        seconds: its duration.
         day: of the measurement, and the load before it.
-        machine: on which it was made, a line each.
+        machine: description, in lines.
         facts: tables, courses and verdicts, in the order in which they were printed.
-        failed: how it ended, if it did not come to its end.
+        failed: how it ended, if it failed.
     """
 
     command: str
@@ -86,7 +86,7 @@ class Measured:
 
     @property
     def verdicts(self) -> list[tuple[str, Fact]]:
-        """Figures, most with a target, each with the title of the table above it."""
+        """Return verdicts, each with the title of the table above it."""
         found, title = [], ""
         for fact in self.facts:
             title = fact["title"] if fact["kind"] == "table" else title
@@ -95,7 +95,7 @@ class Measured:
 
 
 def measure(name: str, *, quick: bool) -> Measured:
-    """Run a part's script, whose output is shown as it comes."""
+    """Run a part's script and show its output."""
     script, *arguments = PARTS[name].split() + ["--quick"] * quick
     print(f"\n── {name}: {script} {' '.join(arguments)}", flush=True)
     day, began, failed = dt.datetime.now(tz=dt.UTC).date().isoformat(), time.monotonic(), ""
@@ -105,22 +105,22 @@ def measure(name: str, *, quick: bool) -> Measured:
         kept.touch()
         command = [sys.executable, HERE / script, *arguments]
         try:
-            ran = subprocess.run(command, env=os.environ | {KEPT_IN: str(kept)}, timeout=LIMIT_S, check=False)
+            ran = subprocess.run(command, env=os.environ | {FIGURES_VARIABLE: str(kept)}, timeout=LIMIT_S, check=False)
             failed = "" if ran.returncode in (0, 1) else f"it ended with {ran.returncode}"
         except subprocess.TimeoutExpired:
             failed = f"it was ended after {LIMIT_S:g} s"
         facts = [json.loads(line) for line in kept.read_text(encoding="utf-8").splitlines()]
     failed = failed or ("" if facts else "it found nothing")
-    said = " ".join(("python benchmarks/" + script, *arguments))
-    return Measured(said, time.monotonic() - began, day, machine(), facts, failed)
+    command_line = " ".join(("python benchmarks/" + script, *arguments))
+    return Measured(command_line, time.monotonic() - began, day, machine(), facts, failed)
 
 
 def machine() -> list[str]:
-    """A line each for the hardware, the system and the versions."""
+    """Describe hardware, system and versions, a line each."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     models = re.findall(r"^model name\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)
     processor = models[0] if models else platform.machine()
-    found = {each.name.lower(): each.version for each in distributions()}
+    found = {package.name.lower(): package.version for package in distributions()}
     return [
         f"{len(os.sched_getaffinity(0))} cores, {processor}, {memory:.0f} GiB of memory; one thread per process",
         f"{platform.system()} {platform.release()}, Python {platform.python_version()}",
@@ -132,7 +132,7 @@ def machine() -> list[str]:
 
 
 def filled(text: str, parts: Mapping[str, Measured]) -> str:
-    """The page, with the figures of these parts; marks of others keep what they have."""
+    """Return the page with the figures of these parts; other parts stay."""
 
     def block(found: re.Match[str]) -> str:
         begin, name, only, end = found.groups()
@@ -175,14 +175,14 @@ def _table(fact: Fact) -> Iterator[str]:
 
 def _verdicts(title: str, verdicts: list[Fact]) -> Iterator[str]:
     yield from (f"| {title} | measured | target | |", "|---|---:|---:|---|")
-    for one in verdicts:
-        wanted = one["wanted"] if one["passed"] else f"{one['wanted']}: **missed**"
-        yield f"| {one['what']} | {one['got']} | {wanted} | {one['note']} |"
+    for fact in verdicts:
+        wanted = fact["wanted"] if fact["passed"] else f"{fact['wanted']}: **missed**"
+        yield f"| {fact['what']} | {fact['got']} | {wanted} | {fact['note']} |"
     yield ""
 
 
 def _missed(parts: Mapping[str, Measured]) -> Iterator[str]:
-    passed = [one["passed"] for part in parts.values() for _, one in part.verdicts if one["wanted"]]
+    passed = [fact["passed"] for part in parts.values() for _, fact in part.verdicts if fact["wanted"]]
     yield f"{sum(passed)} of {len(passed)} targets are reached; tables say which are **missed**."
 
 
@@ -198,7 +198,7 @@ MADE_OF_ALL = {"missed": _missed, "machine": _machine}
 
 
 def draw(part: Measured, file: Path) -> None:
-    """Curves where there are any, else the first column of each table as bars; nothing without tables."""
+    """Draw curves if there are any, else the first column of each table as bars; nothing without tables."""
     import matplotlib as mpl
 
     mpl.use("Agg")
@@ -239,7 +239,7 @@ def _bars(table: Fact, axis: Any) -> None:
 
 
 def _curves(course: Fact, axes: Any) -> None:
-    """One below the other, on one linear scale, with a line at 0 s."""
+    """Draw curves below each other, on one linear scale, with a line at 0 s."""
     for (name, points), axis in zip(course["lines"].items(), axes, strict=True):
         seconds, sizes = zip(*points, strict=True)
         axis.fill_between(seconds, sizes, step="mid", color=_colour(name))
@@ -253,7 +253,7 @@ def _curves(course: Fact, axes: Any) -> None:
 
 
 def fill() -> dict[str, Measured]:
-    """Write the pages, and draw the pictures, of all that is kept."""
+    """Write the pages and draw the pictures from all kept figures."""
     files = {name: KEPT / f"{name}.json" for name in PARTS}
     kept = {name: Measured(**json.loads(file.read_text("utf-8"))) for name, file in files.items() if file.exists()}
     for name, part in kept.items():
@@ -264,21 +264,23 @@ def fill() -> dict[str, Measured]:
 
 
 def main() -> int:
-    """Measure, then write."""
-    arguments = parser(__doc__)
-    arguments.add_argument(
+    """Measure, then write the pages."""
+    command_line = parser(__doc__)
+    command_line.add_argument(
         "--only", nargs="+", choices=PARTS, default=list(PARTS), metavar="NAME", help=", ".join(PARTS)
     )
-    arguments.add_argument("--fill", action="store_true", help="measure nothing, write the pages of what is kept")
-    asked = arguments.parse_args()
+    command_line.add_argument(
+        "--fill", action="store_true", help="measure nothing, write the pages from the kept figures"
+    )
+    options = command_line.parse_args()
     KEPT.mkdir(exist_ok=True)
     began = time.monotonic()
-    for name in [] if asked.fill else asked.only:
-        found = json.dumps(asdict(measure(name, quick=asked.quick)), indent=1, ensure_ascii=False)
+    for name in [] if options.fill else options.only:
+        found = json.dumps(asdict(measure(name, quick=options.quick)), indent=1, ensure_ascii=False)
         (KEPT / f"{name}.json").write_text(found + "\n", encoding="utf-8")
     parts = fill()
     verdicts = [pair for part in parts.values() for pair in part.verdicts]
-    missed = [f"{title}: {one['what']}" for title, one in verdicts if not one["passed"]]
+    missed = [f"{title}: {fact['what']}" for title, fact in verdicts if not fact["passed"]]
     failed = [f"{name}: {part.failed}" for name, part in parts.items() if part.failed]
     minutes = (time.monotonic() - began) / 60
     print(f"\n{minutes:.0f} minutes; {len(missed)} targets missed, {len(failed)} scripts failed")

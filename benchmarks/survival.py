@@ -1,10 +1,10 @@
-"""What comes after one of two workers is killed while a library collects?
+"""Measure what each library does after one of its two workers is killed.
 
     python benchmarks/survival.py [--quick]      # needs swath[ray]; the peers' environments are made at first use
 
 CartPole-v1, two workers of eight envs, 128 steps each a batch, synchronous; each library with the policy of its users
 and its defaults. One after another: it collects, SIGKILL for one of its workers, and it goes on, or does not. All are
-on one Ray cluster on this machine. Ends with 1 if a batch of ours is not whole, or none comes any more.
+on one Ray cluster on this machine. Ends with 1 if a batch of ours is not whole, or no batch follows.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OURS = {"RayCollector": "ray", "MultiSyncCollector": "processes"}
 
 
 def commands() -> dict[str, list[object]]:
-    """Ours, and the peers' that do the same; number of envs, steps, address and folder follow."""
+    """Return our commands and the peers'; number of envs, steps, address and folder follow."""
     torchrl = [python_of("torchrl"), "peer_torchrl.py", "survive"]
     return {
         **{name: [sys.executable, "survival.py", "--ours", where] for name, where in OURS.items()},
@@ -47,7 +47,7 @@ def commands() -> dict[str, list[object]]:
 
 @dataclass
 class Watched:
-    """What a library reports: when each batch came, with its frames, and the error it ended with."""
+    """The reports of a library: times and frames of batches, and the error that ended it."""
 
     batches: list[tuple[float, int]] = field(default_factory=list)
     raised: str = ""
@@ -56,7 +56,7 @@ class Watched:
     end: float = 0.0
 
     def read(self, lines: Iterator[str]) -> None:
-        """Until the process ends."""
+        """Read reports until the process ends."""
         for line in lines:
             if line.startswith(RAISED):
                 self.raised = line.split()[-1]
@@ -65,34 +65,34 @@ class Watched:
                 self.batches.append((float(at), int(frames)))
 
     def rate(self, begin: float, end: float) -> float:
-        """Frames per second that came between two moments."""
+        """Return the frames per second between two moments."""
         return sum(frames for at, frames in self.batches if begin <= at < end) / (end - begin)
 
     @property
     def last_rate(self) -> float:
-        """Frames per second in the last third after the kill."""
+        """Return the frames per second in the last third after the kill."""
         return self.rate(self.end - (self.end - self.killed) / 3, self.end)
 
     @property
-    def least(self) -> float:
-        """The smallest batch after the kill, as a share of what was promised."""
+    def smallest_batch(self) -> float:
+        """Return the smallest batch after the kill, as a share of the promised size."""
         return min((frames for at, frames in self.batches if at >= self.killed), default=0) / PROMISED
 
     @property
     def longest_wait(self) -> float:
-        """Seconds between two batches after the kill."""
+        """Return the longest time between two batches after the kill, in seconds."""
         moments = [self.killed, *(at for at, _ in self.batches if self.killed <= at < self.end), self.end]
         return max(later - earlier for earlier, later in pairwise(moments))
 
     def curve(self) -> list[tuple[float, float]]:
-        """Seconds after the kill, and frames per second about then."""
+        """Return points of seconds after the kill and frames per second."""
         starts = [self.begin + number * BIN_S for number in range(round((self.end - self.begin) / BIN_S))]
         return [(start + BIN_S / 2 - self.killed, self.rate(start, start + BIN_S)) for start in starts]
 
 
 @contextmanager
 def collecting(command: list[object], address: str, folder: str) -> Iterator[tuple[Watched, int]]:
-    """Let a library collect; what it reports, and its process."""
+    """Let a library collect, and yield its reports and its process."""
     python, script, *args = command
     full = [python, Path(__file__).parent / str(script), *args, ENVS, STEPS, address, folder]
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
@@ -109,7 +109,7 @@ def collecting(command: list[object], address: str, folder: str) -> Iterator[tup
 
 
 def watch(name: str, command: list[object], address: str, before: float, after: float) -> Watched:
-    """Wait for three batches, watch for so long, kill a worker, watch for so long."""
+    """Wait for three batches, watch, kill a worker, and watch again."""
     with tempfile.TemporaryDirectory() as folder, collecting(command, address, folder) as (watched, driver):
         until = time.monotonic() + UP_WITHIN_S
         while len(watched.batches) < 3:
@@ -127,7 +127,7 @@ def watch(name: str, command: list[object], address: str, before: float, after: 
 
 
 def collect_ours(where: str, envs: str, steps: str, address: str, folder: str) -> None:
-    """Be one of ours."""
+    """Collect with one of our collectors."""
     from policies import lean_actor, quiet_threads
     from swath import MultiSyncCollector, RayCollector
 
@@ -143,25 +143,32 @@ def collect_ours(where: str, envs: str, steps: str, address: str, folder: str) -
 
 
 def main() -> int:
-    """Watch them all; print a table, keep curves, and say how long each let its user wait."""
-    arguments = parser(__doc__)
-    arguments.add_argument("--ours", nargs=5, help=argparse.SUPPRESS)
-    asked = arguments.parse_args()
-    if asked.ours:
-        collect_ours(*asked.ours)
-    before, after = (2.0, 6.0) if asked.quick else (5.0, 10.0)
+    """Watch all libraries; print a table and the longest waits, and keep curves."""
+    command_line = parser(__doc__)
+    command_line.add_argument("--ours", nargs=5, help=argparse.SUPPRESS)
+    options = command_line.parse_args()
+    if options.ours:
+        collect_ours(*options.ours)
+    before, after = (2.0, 6.0) if options.quick else (5.0, 10.0)
     every, address = commands(), begin_ray()
-    seen = {name: watch(name, command, address, before, after) for name, command in every.items()}
+    libraries = {name: watch(name, command, address, before, after) for name, command in every.items()}
     columns = {"frames/s before": ",.0f", "frames/s in the end": ",.0f", "least batch": ".0%"}
-    rows = {name: [one.rate(one.begin, one.killed), one.last_rate, one.least] for name, one in seen.items()}
+    rows = {
+        name: [library.rate(library.begin, library.killed), library.last_rate, library.smallest_batch]
+        for name, library in libraries.items()
+    }
     table("One of two workers is killed", columns, rows)
-    course("One of two workers is killed at 0 s", "frames/s", {name: one.curve() for name, one in seen.items()})
-    for name, one in seen.items():
-        silent = "" if one.last_rate else "until it was ended"
-        note = f"then it raised {one.raised}" if one.raised else silent
-        verdict(f"{name}: longest time without a batch", one.longest_wait, ".2f s", note=note)
-    whole = {name: seen[name].last_rate > 0 and seen[name].least == 1 for name in OURS}
-    return ended([claim(f"{name}: goes on, every batch whole", holds) for name, holds in whole.items()])
+    course(
+        "One of two workers is killed at 0 s",
+        "frames/s",
+        {name: library.curve() for name, library in libraries.items()},
+    )
+    for name, library in libraries.items():
+        silent = "" if library.last_rate else "until it was ended"
+        note = f"then it raised {library.raised}" if library.raised else silent
+        verdict(f"{name}: longest time without a batch", library.longest_wait, ".2f s", note=note)
+    is_whole = {name: libraries[name].last_rate > 0 and libraries[name].smallest_batch == 1 for name in OURS}
+    return ended([claim(f"{name}: goes on, every batch whole", holds) for name, holds in is_whole.items()])
 
 
 if __name__ == "__main__":

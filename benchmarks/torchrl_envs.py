@@ -1,4 +1,4 @@
-"""Is `Collector` faster than TorchRL's own over TorchRL's envs? And over the gymnasium env instead?
+"""Compare `Collector` with TorchRL's own over TorchRL's envs, and over the gymnasium env instead.
 
     python benchmarks/torchrl_envs.py [--quick]      # needs swath[torchrl]
 
@@ -76,7 +76,7 @@ class BatchedPendulum(EnvBase):
 
 
 class Setting(NamedTuple):
-    """An env of TorchRL's, a policy for it, the gymnasium env that does the same, and what must be reached."""
+    """An env of TorchRL's, a policy for it, the gymnasium env that does the same, and the target."""
 
     title: str
     env: Callable[[], Any]
@@ -84,16 +84,16 @@ class Setting(NamedTuple):
     envs: int
     steps: int
     gymnasium: str
-    least: float
+    minimum: float
 
 
 def cartpole() -> GymEnv:
-    """With whole numbers for actions, as the gymnasium env has them."""
+    """Return an env with whole numbers for actions, as the gymnasium env has them."""
     return GymEnv("CartPole-v1", categorical_action_encoding=True)
 
 
 def actor(net: nn.Module, outputs: list[str], distribution: type) -> ProbabilisticActor:
-    """With log-probabilities."""
+    """Return an actor with log-probabilities."""
     return ProbabilisticActor(
         TensorDictModule(net, ["observation"], outputs),
         in_keys=outputs,
@@ -104,12 +104,12 @@ def actor(net: nn.Module, outputs: list[str], distribution: type) -> Probabilist
 
 
 def discrete() -> ProbabilisticActor:
-    """4-64-64-2."""
+    """Return a 4-64-64-2 actor."""
     return actor(mlp(), ["logits"], Categorical)
 
 
 def continuous() -> ProbabilisticActor:
-    """3-64-64-2, for the pendulum."""
+    """Return a 3-64-64-2 actor for the pendulum."""
     return actor(nn.Sequential(mlp(3), NormalParamExtractor()), ["loc", "scale"], Normal)
 
 
@@ -122,7 +122,7 @@ SETTINGS = (
 
 
 def measure(setting: Setting, rounds: int, seconds: float) -> bool:
-    """Print a setting's figures; whether the target is reached."""
+    """Print a setting's figures, and return whether the target is reached."""
     frames, envs = setting.envs * setting.steps, None if setting.envs == 1 else setting.envs
     with ExitStack() as stack:
         peer = TorchRLCollector(setting.env(), setting.policy(), frames_per_batch=frames, total_frames=-1)
@@ -131,7 +131,7 @@ def measure(setting: Setting, rounds: int, seconds: float) -> bool:
         other = Collector(setting.gymnasium, setting.policy(), frames_per_batch=frames, envs_per_worker=envs)
         stack.enter_context(other)
         contenders = {PEER: drawing(peer), OURS: drawing(ours), GYMNASIUM: drawing(other)}
-        targets = [Target(OURS, PEER, setting.least), Target(GYMNASIUM, PEER)]
+        targets = [Target(OURS, PEER, setting.minimum), Target(GYMNASIUM, PEER)]
         return compare(f"{setting.title}, {setting.steps} steps a batch", contenders, targets, rounds, seconds)
 
 

@@ -36,7 +36,7 @@ def text(suite, monkeypatch, tmp_path):
     rounds = pytest.importorskip("rounds")
     for size, ratio in (("small", 12.345), ("large", 3.0)):
         rounds.table(size, {"frames/s": ",.0f", "share": ".0%"}, {"ours": [12345.6, 0.5], "theirs": [1000.0, None]})
-        rounds.verdict("ours × theirs", ratio, ".1f", least=10, note="12–13")
+        rounds.verdict("ours × theirs", ratio, ".1f", minimum=10, note="12–13")
     facts = [json.loads(line) for line in (tmp_path / "facts").read_text().splitlines()]
     part = suite.Measured("python x.py", 3.0, "2030-01-01", ["2 cores"], facts)
     return suite.filled(PAGE, {"speed": part})

@@ -149,7 +149,7 @@ class Responder(Member):
         """Return the counts of this life, without what it has written."""
 
     def _reply(self, head: Head, body: Any) -> Parcel:
-        """Return a fragment as it register_reducer; write it first if this worker writes itself."""
+        """Return the parcel of a fragment; write the fragment first if this worker writes itself."""
         if self._writer is not None:
             try:
                 self._writer.write(head, body)
@@ -161,7 +161,7 @@ class Responder(Member):
         return Parcel(head, body)
 
     def _failure(self, error: Exception, env_errors: int) -> Failure:
-        """Return an exception as it register_reducer; `env_errors` is the count before the fragment began."""
+        """Return the failure for an exception; `env_errors` is the count before the fragment began."""
         tally = self._tally()
         by_env = self._ends_with_env and tally.env_errors > env_errors
         return Failure(error, by_env or isinstance(error, FleetFailed | Closed), tally)

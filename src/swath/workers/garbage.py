@@ -58,12 +58,16 @@ class GarbageWatch:
     def _finish(self) -> None:
         atexit.unregister(self._exit)
         self._closed.set()
-        self._thread.release()
+        with _lock:
+            self._thread.watches -= 1
+            if self._thread.watches == 0:
+                self._thread.calls.put(None)
 
     def _wait(self) -> None:
         if self._process.is_here and threading.current_thread() is not self._thread:
             self._closed.wait(EXIT_S)
-            self._thread.join_if_unused(EXIT_S)
+            if self._thread.watches == 0:
+                self._thread.join(EXIT_S)
 
 
 class _CloserThread(threading.Thread):
@@ -72,31 +76,21 @@ class _CloserThread(threading.Thread):
     def __init__(self) -> None:
         super().__init__(name="swath closes garbage", daemon=True)
         self.calls: SimpleQueue[Callable[[], None] | None] = SimpleQueue()
-        self.users, self.process = 0, Owner()
+        self.watches, self.process = 0, Owner()
 
     def run(self) -> None:
         while (call := self.calls.get()) is not None:
             call()
-
-    def release(self) -> None:
-        with _lock:
-            self.users -= 1
-            if self.users == 0:
-                self.calls.put(None)
-
-    def join_if_unused(self, timeout: float) -> None:
-        if self.users == 0:
-            self.join(timeout)
 
 
 def _shared_thread() -> _CloserThread:
     """Return the thread of this process; start it if there is none."""
     global _thread  # noqa: PLW0603  one per process
     with _lock:
-        if _thread is None or not _thread.users or not _thread.process.is_here:
+        if _thread is None or not _thread.watches or not _thread.process.is_here:
             _thread = _CloserThread()
             _thread.start()
-        _thread.users += 1
+        _thread.watches += 1
         return _thread
 
 
