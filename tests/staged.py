@@ -1,4 +1,4 @@
-"""A backend that is a play: what happens to whom and when is written down, and its clock goes from scene to scene."""
+"""A staged backend: its events are scheduled in advance, and its clock jumps from event to event."""
 
 import itertools
 from heapq import heappop, heappush
@@ -16,15 +16,15 @@ def job(name):
     return Job(object, name)
 
 
-class Held:
-    """A shared value that never left this process."""
+class SharedHere:
+    """A shared value of this process."""
 
     def __init__(self, value):
         self.open = lambda: value
 
 
 class StagedHandle(Handle):
-    """A worker whose answers are given at times of the play."""
+    """A worker that answers at scheduled times."""
 
     def __init__(self, job, stage):
         self._stage = stage
@@ -42,15 +42,15 @@ class Staged:
 
     Attributes:
         now: seconds.
-        starts: by name, or by worker: seconds that a start takes, or what it raises; 0 by default.
-        crowded: workers that are not placed before they are ready.
-        unusable_because: why nothing can live here any more.
-        dies: seconds after which a life ends by itself, by name.
-        takes: seconds that a call takes, by method, or by name and method.
-        raises: what a method raises.
-        linger: seconds after which the tickets of a killed life are settled.
-        spawned: the lives that were begun, with the time.
-        killed: the lives that were killed, with the time.
+        starts: by name or worker, the duration of a start in seconds, or its exception; 0 by default.
+        crowded: workers that get their place when they are ready.
+        unusable_because: why no worker can live here any more, or `None`.
+        dies: by name, the seconds after which a life ends.
+        takes: by method, or by name and method, the duration of a call in seconds.
+        raises: by method, its exception.
+        linger: seconds until the tickets of a killed life are settled.
+        spawned: the started lives, with the time.
+        killed: the killed lives, with the time.
     """
 
     def __init__(self):
@@ -59,15 +59,15 @@ class Staged:
         self.spawned, self.killed, self.calls = [], [], []
         self.crowded, self.unusable_because, self.abandoned = (), None, ()
         self.closed, self.owner = 0, Owner()
-        self._scenes = []
+        self._schedule = []
         self._order = itertools.count()
         self._free_at = {}
 
     def clock(self):
         return self.now
 
-    def at(self, when, happening):
-        heappush(self._scenes, (when, next(self._order), happening))
+    def at(self, when, event):
+        heappush(self._schedule, (when, next(self._order), event))
 
     def spawn(self, job):
         if self.closed:
@@ -103,24 +103,24 @@ class Staged:
         return Value((handle.name, method))
 
     def share(self, value):
-        return Held(value)
+        return SharedHere(value)
 
     def wait(self, tickets, timeout=None, interrupted=None):
-        until = NEVER if timeout is None else self.now + timeout
+        deadline = NEVER if timeout is None else self.now + timeout
         while not any(ticket.done for ticket in tickets) and not (interrupted is not None and interrupted()):
-            when, _, happening = self._scenes[0] if self._scenes else (NEVER, 0, None)
-            if min(when, until) == NEVER:
-                raise AssertionError(f"at {self.now} s nothing will ever happen that {tickets} wait for")
-            if when > until:
-                self.now = until
+            when, _, event = self._schedule[0] if self._schedule else (NEVER, 0, None)
+            if min(when, deadline) == NEVER:
+                raise AssertionError(f"at {self.now} s no event is scheduled that could settle {tickets}")
+            if when > deadline:
+                self.now = deadline
                 break
-            heappop(self._scenes)
+            heappop(self._schedule)
             self.now = max(self.now, when)
-            happening()
+            event()
         return [ticket for ticket in tickets if ticket.done]
 
     def wake(self):
-        """Nobody waits but for the play."""
+        """Do nothing: no thread waits."""
 
     def kill(self, handle):
         if not handle.ended.done:

@@ -1,4 +1,4 @@
-"""What tests of several folders share: a worker that does what tests need, a gate without a clock, and how to ask."""
+"""Shared code of several test folders: a toy worker, a gate without a clock, and calls that wait."""
 
 import os
 import random
@@ -19,20 +19,20 @@ from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
 
 DEADLINE_S = 240.0
-"""Of what takes seconds on a busy machine: half the time that a test has."""
+"""The deadline for actions that take seconds on a busy machine: half the time limit of a test."""
 
 LARGE = 3_000_000
 
 
 class Odd(Exception):
-    """Cannot be rebuilt from its arguments, as some users' exceptions cannot."""
+    """Cannot be rebuilt from its arguments, like some users' exceptions."""
 
     def __init__(self, first, *, second):
         super().__init__(f"{first} {second}")
 
 
 class Gate:
-    """Holds workers of this machine up until it is opened; works across processes.
+    """Stops workers of this machine until it is opened; works across processes.
 
     Args:
         path: of a directory.
@@ -43,31 +43,31 @@ class Gate:
 
     @classmethod
     def at(cls, path):
-        """A closed gate."""
+        """Return a closed gate."""
         path.mkdir(exist_ok=True)
         for name in ("arrived", "open"):
             os.mkfifo(path / name)
         return cls(path)
 
     def go_through(self):
-        """In the worker: show that it is here, and wait until the gate is open."""
+        """Announce the worker, and wait until the gate is open."""
         for name, mode in (("arrived", "wb"), ("open", "rb")):
             with (self.path / name).open(mode):
                 pass
 
     def await_arrival(self):
-        """In the test: wait until a worker is at the gate."""
+        """Wait, in the test, until a worker is at the gate."""
         arrived = os.open(self.path / "arrived", os.O_RDONLY | os.O_NONBLOCK)  # readable when a worker has closed it
         with os.fdopen(arrived, "rb") as file:
             assert select.select([file], [], [], DEADLINE_S)[0], f"no worker came to {self.path} in {DEADLINE_S} s"
 
     def open(self):
-        """Let through who is there, and who will come."""
+        """Let present and later workers through."""
         passage = self.path / "passage"
         for name in ("arrived", "open"):
-            both_ends = os.open(self.path / name, os.O_RDWR | os.O_NONBLOCK)  # who is there goes on
+            both_ends = os.open(self.path / name, os.O_RDWR | os.O_NONBLOCK)  # present workers go on
             passage.touch()
-            passage.replace(self.path / name)  # who comes later finds a plain file
+            passage.replace(self.path / name)  # later ones find a plain file
             os.close(both_ends)
 
 
@@ -104,16 +104,16 @@ class ToyWorker:
         raise Odd("rather", second="odd")
 
     def lock(self):
-        """What cannot travel."""
+        """Return an object that cannot be pickled."""
         return threading.Lock()
 
     def parcel(self, number, size):
-        """A head that has the number, a body of arrays that are full of it."""
+        """Return a parcel whose head has the number, and whose body is filled with it."""
         body = {"array": np.full(size, number, dtype=np.uint8), "tensor": torch.full((size, 1), number)}
         return Parcel({"number": number}, body)
 
     def read(self, shared):
-        """The sum of a shared array, and whether it can be written."""
+        """Return the sum of a shared array, and whether it can be written."""
         array = shared.open()["array"]
         return float(array.sum()), bool(array.flags.writeable)
 
@@ -121,7 +121,7 @@ class ToyWorker:
         gate.go_through()
 
     def draw(self):
-        """From the process's random states."""
+        """Draw from the process's random states."""
         return random.random(), float(np.random.random()), float(torch.rand(()))
 
     def threads(self):
@@ -133,9 +133,9 @@ class ToyWorker:
     def exit(self, code):
         os._exit(code)
 
-    def until(self, watched, index, number):
-        """Wait for a number among those that the caller changes; all of them then."""
-        values = watched.open()
+    def until(self, counters, index, number):
+        """Wait until a shared counter reaches the number, and return all counters."""
+        values = counters.open()
         while values[index] < number:
             os.sched_yield()
         return values.tolist()
@@ -149,30 +149,30 @@ def job(build=ToyWorker, *, index=0, life=0, initializer=None):
 
 
 def result(backend, ticket):
-    """Wait for the ticket; its value."""
+    """Wait for the ticket, and return its value."""
     assert backend.wait([ticket], DEADLINE_S) == [ticket], f"{ticket.method} of {ticket.name} has no answer"
     return ticket.value
 
 
 def error_of(backend, ticket):
-    """Wait for the ticket; what it raised."""
+    """Wait for the ticket, and return its exception."""
     assert backend.wait([ticket], DEADLINE_S) == [ticket], f"{ticket.method} of {ticket.name} has no answer"
     assert isinstance(ticket.outcome, Failure), f"{ticket.method} of {ticket.name} has raised nothing"
     return ticket.outcome.exception
 
 
 def ask(backend, worker, method, *args):
-    """Call, wait, and give the value."""
+    """Call, wait, and return the value."""
     return result(backend, backend.call(worker, method, *args))
 
 
 def result_of_end(backend, worker):
-    """Wait for the worker's end; its cause."""
+    """Wait for the worker's end, and return its cause."""
     return error_of(backend, worker.ended)
 
 
 def becomes(condition, within_s=DEADLINE_S):
-    """Whether it holds, now or within so many seconds; for what tells nobody: the table of processes, Ray's counts."""
+    """Return whether the condition holds in time; for states without a signal: the table of processes, Ray's counts."""
     until, pause = time.monotonic() + within_s, threading.Event()
     while not condition():
         if time.monotonic() >= until:
@@ -182,14 +182,14 @@ def becomes(condition, within_s=DEADLINE_S):
 
 
 def end(*threads):
-    """Wait until they have ended."""
+    """Wait until the threads have ended."""
     for thread in threads:
         thread.join(DEADLINE_S)
         assert not thread.is_alive(), f"{thread.name} has not ended in {DEADLINE_S} s"
 
 
 def first_in_time(late, attempt, *args, tries=20, **options):
-    """Try until it is not too late: a deadline that is under test is short, and the machine may be busy."""
+    """Try until the attempt is in time: a deadline under test is short, and the machine may be busy."""
     for _ in range(tries - 1):
         with suppress(late):
             return attempt(*args, **options)
@@ -197,12 +197,12 @@ def first_in_time(late, attempt, *args, tries=20, **options):
 
 
 def descriptors():
-    """How many this process has open."""
+    """Count the open descriptors of this process."""
     return len(list(Path("/dev/fd").iterdir()))
 
 
 def exists(pid, lingers_s=0.0):
-    """Whether there is such a process, even when it was given some seconds to end."""
+    """Return whether the process exists, after it had some seconds to end."""
     try:
         with os.fdopen(os.pidfd_open(pid), "rb") as process:
             return not (lingers_s and select.select([process], [], [], lingers_s)[0])
@@ -211,7 +211,7 @@ def exists(pid, lingers_s=0.0):
 
 
 class Visit:
-    """A backend that tests use one after another, as one of them sees it."""
+    """A shared backend, as one of the tests that use it in turn sees it."""
 
     def __init__(self, backend):
         self._backend = backend
@@ -225,7 +225,7 @@ class Visit:
         return self._workers[-1]
 
     def over(self):
-        """Kill what was spawned."""
+        """Kill the spawned workers."""
         for worker in self._workers:
             self._backend.kill(worker)
         for worker in self._workers:
@@ -234,7 +234,7 @@ class Visit:
 
 @contextmanager
 def visiting(make_backend, test):
-    """A backend that is made once for all tests of a class, since that may be slow."""
+    """Yield a backend that is made once for all tests of a class, since that may be slow."""
     import pytest  # not in workers, which import this module too
 
     node = test.getparent(pytest.Class)

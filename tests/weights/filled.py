@@ -5,7 +5,7 @@ from torch import nn
 
 
 class Filled(nn.Module):
-    """Weights of several kinds and a part with extra state, all of one value, so that a mix of two shows itself."""
+    """Weights of several kinds and extra state, all of one value, so that a mix of two is noticed."""
 
     def __init__(self, value=0.0, width=3, dtype=torch.float32):
         super().__init__()
@@ -24,11 +24,11 @@ class Filled(nn.Module):
     @property
     def values(self):
         tensors = (*self.parameters(), *self.buffers())
-        return {float(self.note.text), *(value for one in tensors for value in one.detach().unique().tolist())}
+        return {float(self.note.text), *(value for tensor in tensors for value in tensor.detach().unique().tolist())}
 
 
 class Noted(nn.Module):
-    """Extra state, and nothing else."""
+    """A module with extra state alone."""
 
     def get_extra_state(self):
         return {"text": self.text}

@@ -1,4 +1,4 @@
-"""What is the newest for whom, what is sent, and what is held; what holds in every place is in the contract."""
+"""The newest weights for each worker, what is sent and what is kept; the contract holds for every backend."""
 
 import threading
 import weakref
@@ -23,7 +23,7 @@ class Kept:
 
 
 class Store:
-    """A `share` that knows what is still held of what it made."""
+    """A `share` that knows which of its values still exist."""
 
     def __init__(self, room=1000):
         self._made = weakref.WeakValueDictionary()
@@ -62,13 +62,13 @@ def sent(channel, worker=0, life=0):
 
 
 def not_sent(channel):
-    """What would have been sent, had the wire not broken."""
+    """Return the update of a request that could not be sent."""
     with suppress(OSError), channel.update_for((0, 0)) as update:
         raise OSError("the wire broke")
     return opened(update)
 
 
-def test_a_worker_with_weights_of_its_own_keeps_them_in_all_its_lives(channel):
+def test_a_worker_that_keeps_its_built_weights_keeps_them_in_all_lives(channel):
     channel.publish({"policy": "a"})
     channel.keep_built_weights(5)
     assert sent(channel, 5) == (1, {})
@@ -79,7 +79,7 @@ def test_a_worker_with_weights_of_its_own_keeps_them_in_all_its_lives(channel):
     assert sent(channel, 5, life=2) == (2, {"policy": "b"})
 
 
-def test_what_could_not_be_sent_is_sent_again(channel):
+def test_an_update_that_could_not_be_sent_is_sent_again(channel):
     channel.publish({"policy": "a"})
     assert not_sent(channel) == (1, {"policy": "a"})
     assert channel.sent_version(0) == 0
@@ -108,7 +108,7 @@ def test_no_request_overtakes_the_one_that_brings_the_weights(channel):
     assert order == [(1, {"policy": "a"}), None]
 
 
-def test_when_one_of_several_snapshots_finds_no_room_none_is_published(channel):
+def test_if_one_of_several_snapshots_cannot_be_shared_none_is_published(channel):
     store = Store(room=3)
     channel = Channel(store)
     channel.publish({"policy": "a", "critic": "c"})
@@ -119,34 +119,34 @@ def test_when_one_of_several_snapshots_finds_no_room_none_is_published(channel):
 
 
 WORKERS, LIVES, MODELS = range(3), range(2), ("policy", "critic")
-ACTS = st.one_of(
+ACTIONS = st.one_of(
     st.tuples(st.just("all"), st.sets(st.sampled_from(MODELS))),
     st.tuples(st.just("some"), st.sets(st.sampled_from(MODELS)), st.sets(st.sampled_from(WORKERS))),
     st.tuples(st.just("ask"), st.sampled_from(WORKERS), st.booleans()),
 )
 
 
-@given(st.lists(ACTS, max_size=30))
-def test_whatever_happens_a_request_brings_each_model_to_the_newest_meant_for_it(acts):
+@given(st.lists(ACTIONS, max_size=30))
+def test_after_any_actions_a_request_brings_the_newest_weights_of_each_model(actions):
     store = Store()
     channel = Channel(store)
     lives = dict.fromkeys(WORKERS, 0)
     wanted = {worker: {} for worker in WORKERS}
     versions = dict.fromkeys(WORKERS, 0)
-    held = {worker: {} for worker in WORKERS}
+    weights = {worker: {} for worker in WORKERS}
     runs = dict.fromkeys(WORKERS, 0)
-    for number, (kind, *rest) in enumerate(acts):
+    for number, (kind, *rest) in enumerate(actions):
         if kind == "ask":
             worker, reborn = rest
             if reborn:
                 lives[worker] += 1
-                held[worker], runs[worker] = {}, 0
+                weights[worker], runs[worker] = {}, 0
             update = sent(channel, worker, lives[worker])
             if update is not None:
                 runs[worker] = update[0]
-                assert all(held[worker].get(model) != value for model, value in update[1].items()), "sent twice"
-                held[worker].update(update[1])
-            assert (held[worker], runs[worker]) == (wanted[worker], versions[worker])
+                assert all(weights[worker].get(model) != value for model, value in update[1].items()), "sent twice"
+                weights[worker].update(update[1])
+            assert (weights[worker], runs[worker]) == (wanted[worker], versions[worker])
             assert channel.sent_version(worker) == versions[worker]
         else:
             models = {model: f"{model} {number}" for model in rest[0]}
@@ -163,4 +163,4 @@ def test_whatever_happens_a_request_brings_each_model_to_the_newest_meant_for_it
 def test_some_workers_and_all_others_get_theirs_in_one_version(channel):
     channel.publish({"policy": "old"})
     assert channel.publish_each({1: {"policy": "own"}, None: {"policy": "all"}}) == 2
-    assert [sent(channel, worker) for worker in (0, 1, 2)] == [(2, {"policy": one}) for one in ("all", "own", "all")]
+    assert [sent(channel, worker) for worker in (0, 1, 2)] == [(2, {"policy": name}) for name in ("all", "own", "all")]

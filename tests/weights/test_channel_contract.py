@@ -1,4 +1,4 @@
-"""What weights keep on their way to workers of this machine; on Ray, law 3 of collectors shows it."""
+"""The contract of channels, for backends of this machine; on Ray, law 3 of collectors shows it."""
 
 import threading
 from itertools import pairwise
@@ -17,15 +17,15 @@ from swath.workers.tickets import Name
 from toys import end, result, visiting
 
 
-class Seen(NamedTuple):
-    """The version that a worker runs, and the different values among all its weights; one, as these tests fill them."""
+class Report(NamedTuple):
+    """A worker's version, and the different values among its weights, which these tests fill with one."""
 
     version: int
     values: set[float]
 
 
 class Reader:
-    """A worker that has weights and says which."""
+    """A worker that reports its weights."""
 
     def __init__(self):
         self.model = Filled(width=200)
@@ -35,12 +35,12 @@ class Reader:
         return Manifest.of(self.model)
 
     def read(self, update):
-        """Take an update; what is there then."""
+        """Take an update, and return a report."""
         if update is not None:
             for snapshot in update.opened().values():
                 plan_copy(snapshot, self.model)()
             self.version = update.version
-        return Seen(self.version, self.model.values)
+        return Report(self.version, self.model.values)
 
 
 class Readers:
@@ -59,14 +59,14 @@ class Readers:
         result(self.backend, self.handles[worker].ready)
 
     def snapshot(self, value):
-        """Weights that are all of this value."""
+        """Return weights filled with this value."""
         return take_snapshot(Filled(value, width=200), self.manifest)
 
     def publish(self, value, workers=None):
         return self.channel.publish({"policy": self.snapshot(value)}, workers)
 
     def ask(self, worker):
-        """Send a request; the ticket."""
+        """Send a request, and return its ticket."""
         handle = self.handles[worker]
         with self.channel.update_for(handle.name) as update:
             return self.backend.call(handle, "read", update)
@@ -79,7 +79,7 @@ class Readers:
 
 
 class ChannelContract:
-    """Whole snapshots, the newest ones, nothing overwritten or kept. To override: the fixture `make_backend`."""
+    """Requests bring the newest snapshots whole. To override: the fixture `make_backend`."""
 
     @pytest.fixture
     def readers(self, make_backend, request):
@@ -92,7 +92,7 @@ class ChannelContract:
         snapshot = take_snapshot(source, manifest)
         source.fill(4.0)
         assert readers.channel.publish({"policy": snapshot}) == 1
-        assert readers.read(0) == readers.read(1) == Seen(1, {3.0})
+        assert readers.read(0) == readers.read(1) == Report(1, {3.0})
 
     def test_publishers_in_several_threads_come_one_after_the_other(self, readers):
         published: dict[int, float] = {0: 0.0}
@@ -104,15 +104,15 @@ class ChannelContract:
         threads = [threading.Thread(target=publish, args=(first,)) for first in (10, 20, 30)]
         for thread in threads:
             thread.start()
-        seen = [readers.read(0)]
+        reports = [readers.read(0)]
         while any(thread.is_alive() for thread in threads):
-            seen.append(readers.read(0))
+            reports.append(readers.read(0))
         end(*threads)
-        seen.append(readers.read(0))
+        reports.append(readers.read(0))
         assert sorted(published) == list(range(16))
-        assert all(one.version <= other.version for one, other in pairwise(seen))
-        assert seen[-1].version == 15
-        assert [one.values for one in seen] == [{published[one.version]} for one in seen]
+        assert all(earlier.version <= later.version for earlier, later in pairwise(reports))
+        assert reports[-1].version == 15
+        assert [earlier.values for earlier in reports] == [{published[earlier.version]} for earlier in reports]
 
 
 class TestInline(ChannelContract):

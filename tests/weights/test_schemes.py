@@ -1,4 +1,4 @@
-"""Schemes by themselves: names, arguments, what they are fetched from, and what only collectors do with them."""
+"""Schemes without collectors: names, arguments, sources, and refusals."""
 
 import gc
 
@@ -36,18 +36,18 @@ def test_the_names_are_handed_out_in_both_places():
 
 @pytest.mark.parametrize(("name", "kind"), BACKENDS.items(), ids=BACKENDS)
 def test_a_scheme_is_made_for_a_backend(name, kind):
-    made = WeightSyncScheme.from_backend(name, strategy="state_dict")
-    assert type(made) is kind
-    assert made.strategy.extract_as == "state_dict"
+    scheme = WeightSyncScheme.from_backend(name, strategy="state_dict")
+    assert type(scheme) is kind
+    assert scheme.strategy.extract_as == "state_dict"
 
 
-def test_a_backend_of_process_groups_has_no_effect_and_that_is_said():
+def test_a_backend_of_process_groups_warns_that_it_has_no_effect():
     RayWeightSyncScheme(backend="gloo")
     with pytest.warns(NoEffectWarning, match="backend='nccl' has no effect"):
         RayWeightSyncScheme(backend="nccl")
 
 
-def test_properties_say_what_it_is_fetched_from():
+def test_properties_name_the_source():
     scheme = WeightSyncScheme()
     facts = ("model_id", "model", "context", "weights", "worker_idx")
     assert [getattr(scheme, name) for name in facts] == [None] * 5
@@ -63,9 +63,9 @@ def test_properties_say_what_it_is_fetched_from():
     del model
     gc.collect()
     assert scheme.model is scheme.weights is None
-    given = TensorDict(torch.nn.Linear(3, 1).state_dict())
-    scheme.init_on_sender(weights=given)
-    assert scheme.weights is given
+    weights = TensorDict(torch.nn.Linear(3, 1).state_dict())
+    scheme.init_on_sender(weights=weights)
+    assert scheme.weights is weights
     scheme.shutdown()
     scheme.shutdown()
     assert "not in use" in repr(scheme)

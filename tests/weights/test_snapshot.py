@@ -1,4 +1,4 @@
-"""Snapshots: what is in them, how weights of any form come into a module, as a whole, and which fit."""
+"""Snapshots: their contents, how weights of any form get into a module, and which fit."""
 
 import pickle
 from collections import OrderedDict
@@ -26,14 +26,14 @@ def tied():
     return module
 
 
-def travelled(snapshot):
-    """As a worker opens it: in memory that it cannot write to."""
+def sent(snapshot):
+    """Return a snapshot as a worker opens it, in read-only memory."""
     packed = pack(snapshot)
     return unpack(packed.head, [memoryview(bytes(buffer)) for buffer in packed.buffers])
 
 
-def all_equal(one, other):
-    pairs = zip(one.state_dict().items(), other.state_dict().items(), strict=True)
+def all_equal(module, other):
+    pairs = zip(module.state_dict().items(), other.state_dict().items(), strict=True)
     return all(name == same and torch.equal(value, theirs) for (name, value), (same, theirs) in pairs)
 
 
@@ -51,10 +51,10 @@ def test_a_snapshot_has_one_buffer_per_dtype_and_nothing_of_the_module():
     assert len(pickle.dumps(Manifest.of(module))) < 2000
 
 
-def test_what_travelled_is_applied_from_memory_that_cannot_be_written():
+def test_a_snapshot_is_applied_from_read_only_memory():
     source, target = net(1), net(2)
     parameters = list(target.parameters())
-    snapshot = travelled(take_snapshot(source, Manifest.of(target)))
+    snapshot = sent(take_snapshot(source, Manifest.of(target)))
     assert not any(buffer.flags.writeable for buffer in snapshot.buffers.values())
     plan_copy(snapshot, target)()
     assert all_equal(source, target)
@@ -63,7 +63,7 @@ def test_what_travelled_is_applied_from_memory_that_cannot_be_written():
     assert not bool((snapshot.tensors()["0.weight"] == 9).any())
 
 
-def test_shared_parameters_are_in_it_once_under_whatever_name_they_come():
+def test_shared_parameters_are_stored_once_under_any_of_their_names():
     manifest = Manifest.of(tied())
     weight = torch.full((2, 2), 7.0)
     for names in (["0.weight"], ["1.weight"], ["0.weight", "1.weight"]):
@@ -144,7 +144,7 @@ BAD = {
 
 
 @pytest.mark.parametrize(("spoil", "error", "message"), BAD.values(), ids=BAD)
-def test_what_does_not_fit_changes_nothing(spoil, error, message):
+def test_weights_that_do_not_fit_change_nothing(spoil, error, message):
     target = net(0)
     weights = net(1).state_dict()
     spoil(weights)
@@ -154,7 +154,7 @@ def test_what_does_not_fit_changes_nothing(spoil, error, message):
 
 
 @pytest.mark.parametrize("source", [3, "weights.pt", None, [torch.zeros(3)], torch.zeros(3)])
-def test_what_is_no_weights_is_refused(source):
+def test_other_objects_are_refused(source):
     with pytest.raises(TypeError, match="pass a module, a TensorDict, or a dict of tensors"):
         plan_update(net(), source)
 
@@ -162,7 +162,7 @@ def test_what_is_no_weights_is_refused(source):
 # Strategies
 
 
-def test_a_tensordict_nests_and_has_extra_state_beside_the_weights_of_its_module():
+def test_a_tensordict_nests_and_has_the_extra_state_of_its_modules():
     weights = WeightStrategy().extract_weights(Filled(2.0))
     assert isinstance(weights, TensorDict)
     assert weights["body", "0", "weight"].unique().tolist() == [2.0]
@@ -195,7 +195,7 @@ def seen_in(destination):
     return {value for tensor in flat.values() for value in tensor.detach().reshape(-1).tolist()}, text
 
 
-@pytest.mark.parametrize("inplace", [True, False], ids=["in place", "anew"])
+@pytest.mark.parametrize("inplace", [True, False], ids=["in place", "replaced"])
 @pytest.mark.parametrize("form", ["tensordict", "state_dict"])
 @pytest.mark.parametrize("make", DESTINATIONS.values(), ids=DESTINATIONS)
 def test_weights_are_applied_wherever_they_fit(make, form, inplace):

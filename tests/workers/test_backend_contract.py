@@ -1,4 +1,4 @@
-"""What every place for workers keeps: a contract, and the places. A new backend is a class at the end of this file."""
+"""The contract of backends, run for each. A new backend is a class at the end of this file."""
 
 import os
 import signal
@@ -39,8 +39,8 @@ class BackendContract:
     """Order, exceptions, data, ends, waiting, processes. To override: the fixture `make_backend`.
 
     Attributes:
-        concurrent: whether workers go on while nobody waits.
-        own_process: whether each worker has a process of its own on this machine.
+        concurrent: whether workers run while no thread waits.
+        own_process: whether each worker has a process on this machine.
         watches: whether workers see memory of this process.
         sees_idle_deaths: whether `Handle.ended` is settled without a call.
         tells_exit_codes: whether `WorkerLost.exit` is a process's exit code, not words.
@@ -72,10 +72,10 @@ class BackendContract:
     @pytest.fixture
     def need_processes(self):
         if not self.own_process:
-            pytest.skip("workers here have no processes of their own")
+            pytest.skip("these workers have no processes")
 
     def hold(self, backend, worker, gate):
-        """Have a worker wait at the gate; the call."""
+        """Let a worker wait at the gate, and return the call."""
         call = backend.call(worker, "wait_at", gate)
         if self.concurrent:
             gate.await_arrival()
@@ -114,10 +114,10 @@ class BackendContract:
             worker = backend.spawn(job(life=1))  # a new one: tests share actors of first lives
             assert ask(backend, worker, "run", lambda: gym.make("Mine-v0").spec.max_episode_steps) == 7
             if self.own_process:
-                made = error_of(backend, backend.call(worker, "run", lambda: gym.make("Locked-v0")))
-                assert isinstance(made, TypeError)
-                assert "'Locked-v0'" in str(made)
-                assert "the variable 'lock' of" in str(made)
+                error = error_of(backend, backend.call(worker, "run", lambda: gym.make("Locked-v0")))
+                assert isinstance(error, TypeError)
+                assert "'Locked-v0'" in str(error)
+                assert "the variable 'lock' of" in str(error)
         finally:
             del gym.registry["Mine-v0"], gym.registry["Locked-v0"]
 
@@ -132,21 +132,21 @@ class BackendContract:
         assert ask(backend, worker, "shifted", 1) == 8
         assert ask(backend, worker, "run", lambda number: number * offset, 2) == 14
 
-    def test_before_runs_in_the_worker_before_it_is_built(self, backend):
-        def before():
+    def test_the_initializer_runs_in_the_worker_before_it_is_built(self, backend):
+        def initializer():
             os.environ["SWATH_TOLD_BEFORE"] = "3"
 
         def build():
             return ToyWorker(int(os.environ.pop("SWATH_TOLD_BEFORE")))
 
-        assert ask(backend, backend.spawn(job(build, initializer=before)), "add", 0) == 3
+        assert ask(backend, backend.spawn(job(build, initializer=initializer)), "add", 0) == 3
 
     @pytest.mark.parametrize(
         ("method", "args", "error", "words"),
         [
             ("fail", (KeyError("gone"),), KeyError, "gone"),
             ("fail_oddly", (), (RemoteFailure, Odd), "rather odd"),
-            ("no_such", (), AttributeError, "no_such"),
+            ("missing", (), AttributeError, "missing"),
             ("lock", (), TypeError, "lock"),
         ],
     )
@@ -167,8 +167,8 @@ class BackendContract:
             backend.call(worker, "echo", threading.Lock())
         assert ask(backend, worker, "add", 1) == 1
 
-    @pytest.mark.parametrize("part", ["build", "before"])
-    def test_what_building_raises_is_the_answer_to_ready(self, backend, part):
+    @pytest.mark.parametrize("part", ["build", "initializer"])
+    def test_an_exception_of_the_build_is_the_answer_to_ready(self, backend, part):
         def broken():
             raise ZeroDivisionError("not today")
 
@@ -182,22 +182,22 @@ class BackendContract:
     # Data
 
     @pytest.mark.parametrize("size", [3, LARGE])
-    def test_arrays_on_their_way_there_and_back_are_copies(self, backend, worker, size):
+    def test_arrays_are_copied_on_both_ways(self, backend, worker, size):
         array, tensor = np.ones(size), torch.arange(size, dtype=torch.bfloat16)
         call = backend.call(worker, "keep", array)
         array[:] = 5
-        came = result(backend, call)
-        assert came.sum() == size
-        came[:] = 9
+        received = result(backend, call)
+        assert received.sum() == size
+        received[:] = 9
         assert ask(backend, worker, "kept_sum") == size
-        came = ask(backend, worker, "echo", {"array": array, "tensor": tensor})
-        assert np.array_equal(came["array"], array)
-        assert torch.equal(came["tensor"], tensor)
-        came["array"][:] = -1
-        came["tensor"][:] = -1
+        received = ask(backend, worker, "echo", {"array": array, "tensor": tensor})
+        assert np.array_equal(received["array"], array)
+        assert torch.equal(received["tensor"], tensor)
+        received["array"][:] = -1
+        received["tensor"][:] = -1
         assert (array[0], tensor[0]) == (5, 0)
 
-    def test_bodies_of_parcels_stay_as_they_were_while_the_worker_goes_on(self, backend, worker):
+    def test_bodies_of_parcels_stay_unchanged_while_the_worker_goes_on(self, backend, worker):
         for size in (3, LARGE, LARGE, 3):
             parcels = [ask(backend, worker, "parcel", number, size) for number in range(4)]
             bodies = [parcel.open() for parcel in parcels]
@@ -227,7 +227,7 @@ class BackendContract:
             assert not self.own_process, "a parcel of this machine was lost"
 
     @pytest.mark.parametrize("size", [3, LARGE])
-    def test_all_workers_read_what_is_shared_as_it_was_and_none_can_write_it(self, backend, workers, size):
+    def test_all_workers_read_a_shared_value_and_none_can_write_it(self, backend, workers, size):
         array = np.ones(size)
         shared = backend.share({"array": array})
         array[:] = 7
@@ -235,7 +235,7 @@ class BackendContract:
         assert [result(backend, ticket) for ticket in tickets] == [(size, False)] * 2
         assert shared.open()["array"].sum() == size
 
-    def test_a_call_in_flight_reads_what_was_shared_although_nobody_has_it_here(self, backend, worker, gate):
+    def test_a_call_in_flight_reads_a_shared_value_that_the_caller_has_dropped(self, backend, worker, gate):
         if self.concurrent:
             self.hold(backend, worker, gate)
         tickets = []
@@ -251,9 +251,9 @@ class BackendContract:
             with pytest.raises(TypeError, match="memory of this process"):
                 backend.shared_counters(2)
             return
-        watched = backend.shared_counters(2)
-        ticket = backend.call(worker, "until", watched, 1, 5)
-        watched.open()[1] = 5
+        numbers = backend.shared_counters(2)
+        ticket = backend.call(worker, "until", numbers, 1, 5)
+        numbers.open()[1] = 5
         assert result(backend, ticket) == [0, 5]
 
     # Ends
@@ -285,7 +285,7 @@ class BackendContract:
         assert [type(error) for error in lost] == [WorkerLost, WorkerLost]
         assert lost[0].exit == 4 if self.own_process and self.tells_exit_codes else lost[0].exit
 
-    def test_what_is_closed_answers_and_stays_closed(self, make_backend, gate):
+    def test_a_closed_backend_answers_and_stays_closed(self, make_backend, gate):
         backend = make_backend()
         worker = backend.spawn(job())
         result(backend, worker.ready)
@@ -320,16 +320,16 @@ class BackendContract:
         assert result(backend, late) is None
 
     def test_waiting_can_be_interrupted(self, backend):
-        asked, looked = threading.Event(), threading.Event()
+        interrupt, checked = threading.Event(), threading.Event()
 
         def interrupted():
-            looked.set()
-            return asked.is_set()
+            checked.set()
+            return interrupt.is_set()
 
         with ThreadPoolExecutor(1) as pool:
             waiting = pool.submit(backend.wait, [], DEADLINE_S, interrupted)
-            assert looked.wait(DEADLINE_S)
-            asked.set()
+            assert checked.wait(DEADLINE_S)
+            interrupt.set()
             backend.wake()
             assert waiting.result(DEADLINE_S) == []
 
@@ -342,8 +342,8 @@ class BackendContract:
         if busy:
             self.hold(backend, worker, gate)
         os.kill(pid, signum)
-        alone = self.sees_idle_deaths and signum == signal.SIGKILL
-        ticket = worker.ended if alone else backend.call(worker, "pid")
+        seen_without_call = self.sees_idle_deaths and signum == signal.SIGKILL
+        ticket = worker.ended if seen_without_call else backend.call(worker, "pid")
         lost = error_of(backend, ticket)
         assert isinstance(lost, WorkerLost)
         assert not self.tells_exit_codes or (lost.exit == -signum and signal.Signals(signum).name in str(lost))
@@ -375,7 +375,7 @@ class BackendContract:
         assert [len(set(numbers)) for numbers in zip(*draws, strict=True)] == [2, 2, 2]
 
     @pytest.mark.usefixtures("need_processes")
-    def test_processes_have_as_many_threads_as_they_were_given(self, backend):
+    def test_processes_have_the_threads_of_their_job(self, backend):
         assert ask(backend, backend.spawn(Job(ToyWorker, Name(0, 0), threads=2)), "threads") == 2
 
 
@@ -389,12 +389,12 @@ class MadeInThread(ToyWorker):
         self.built = in_main_thread()
 
     def threads(self):
-        """Whether it was built, and is called, in the main thread."""
+        """Return whether it was built, and is called, in the main thread."""
         return self.built, in_main_thread()
 
 
 def use_and_close(make_backend):
-    """A backend from its beginning to its end; the process of its worker."""
+    """Use a backend and close it; return the pid of its worker."""
     backend = make_backend()
     worker, shared = backend.spawn(job()), backend.share({"array": np.ones(LARGE)})
     pid = ask(backend, worker, "pid")

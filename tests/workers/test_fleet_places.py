@@ -1,4 +1,4 @@
-"""Fleets with real threads that wait. The faults one by one are in `test_fleet.py`."""
+"""Fleets with real threads that wait. `test_fleet.py` has single faults."""
 
 import threading
 
@@ -14,30 +14,30 @@ from toys import DEADLINE_S, end, job
 
 @pytest.fixture
 def make_fleet():
-    """Makes a fleet of two that is up."""
-    made = []
+    """Return a function that makes a running fleet of two."""
+    fleets = []
 
     def make_fleet(backend=ThreadBackend, **survival):
         patient = {"restarts": Restarts(100, backoff_s=0.0), "fragment_timeout_s": DEADLINE_S, **survival}
-        made.append(Fleet(backend(), lambda name: job(index=name.worker, life=name.life), 2, Survival(**patient)))
-        made[-1].start()
-        return made[-1]
+        fleets.append(Fleet(backend(), lambda name: job(index=name.worker, life=name.life), 2, Survival(**patient)))
+        fleets[-1].start()
+        return fleets[-1]
 
     yield make_fleet
-    for fleet in made:
+    for fleet in fleets:
         fleet.close(0.0)
 
 
 def wait_for(fleet, worker):
-    seen = fleet.event_count
+    known = fleet.event_count
     while worker not in fleet.up:
-        fleet.wait([], known_events=seen)
-        seen = fleet.event_count
+        fleet.wait([], known_events=known)
+        known = fleet.event_count
     return fleet.up[worker]
 
 
 class Sleeper:
-    """A thread that waits for news of a fleet, and surely does when this is made."""
+    """A thread that waits for events of a fleet; the constructor returns once it does."""
 
     def __init__(self, fleet, tickets=()):
         self._fleet, self._asked, self._stop = fleet, 0, False
@@ -51,7 +51,7 @@ class Sleeper:
         self._fleet.wake()
 
     def result(self):
-        """What the wait returned or raised."""
+        """Return the result of the wait, or its exception."""
         end(self._thread)
         return self._outcome
 
@@ -62,14 +62,14 @@ class Sleeper:
             self._outcome = closed
 
     def _interrupted(self):
-        """Asked once before the wait, and then by those who hold the lock until it has begun."""
+        """Note the second call: the first comes before the wait, later ones within it."""
         self._asked += 1
         if self._asked > 1:
             self._asleep.set()
         return self._stop
 
 
-def test_a_death_that_several_threads_notice_is_one_death(make_fleet, gate):
+def test_a_death_that_several_threads_notice_counts_once(make_fleet, gate):
     fleet = make_fleet()
     lost = fleet.call(fleet.up[0], "wait_at", gate)
     gate.await_arrival()
@@ -101,14 +101,14 @@ WAKES = {
 
 
 @pytest.mark.parametrize("wake", WAKES.values(), ids=WAKES)
-def test_news_reach_a_thread_that_waits(make_fleet, wake):
+def test_events_reach_a_thread_that_waits(make_fleet, wake):
     fleet = make_fleet()
     sleeper = Sleeper(fleet)
     wake(fleet, sleeper)
     assert sleeper.result() == []
 
 
-def test_a_deadline_is_kept_by_a_thread_that_began_to_wait_before_it_was_set(make_fleet, gate):
+def test_a_waiting_thread_keeps_a_deadline_that_is_set_later(make_fleet, gate):
     fleet = make_fleet(fragment_timeout_s=0.5)
     sleeper = Sleeper(fleet)
     fleet.call(fleet.up[0], "wait_at", gate, timed=True)

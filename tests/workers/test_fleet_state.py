@@ -1,4 +1,4 @@
-"""Who lives, who comes back and when, and when too few are left: what has happened goes in, what is due comes out."""
+"""The state machine of a fleet: events go in, due actions come out."""
 
 import pytest
 from hypothesis import given
@@ -18,8 +18,8 @@ def state(n=1, *, min_workers=None, placement_timeout_s=None, **restarts):
     return FleetState(n, survival)
 
 
-def begin(fleet, at=0.0):
-    """Begin what is to be begun."""
+def start(fleet, at=0.0):
+    """Start the lives that are due."""
     names = fleet.due("waiting", at)
     for name in names:
         fleet.started(name, at)
@@ -27,17 +27,17 @@ def begin(fleet, at=0.0):
 
 
 def up(n=1, at=0.0, **options):
-    """A fleet whose workers are all up."""
-    made = state(n, **options)
-    for name in begin(made, at):
-        made.ready(name, at)
-    return made
+    """Return a fleet whose workers are all up."""
+    fleet = state(n, **options)
+    for name in start(fleet, at):
+        fleet.ready(name, at)
+    return fleet
 
 
 def die(fleet, worker=0, *, at=0.0, cause=BOOM):
-    """The end of a worker's present life; what is begun at once."""
+    """End a worker's present life; return the lives that start at once."""
     fleet.died(Name(worker, fleet.workers[worker].life), cause, at)
-    return begin(fleet, at)
+    return start(fleet, at)
 
 
 def ready(fleet, worker=0, *, at=0.0):
@@ -45,31 +45,31 @@ def ready(fleet, worker=0, *, at=0.0):
 
 
 def gone(fleet):
-    return [worker for worker, standing in fleet.workers.items() if standing.phase == "gone"]
+    return [worker for worker, status in fleet.workers.items() if status.phase == "gone"]
 
 
-def test_the_time_of_a_replacement_to_be_ready_counts_from_when_it_was_placed():
+def test_the_start_time_of_a_replacement_counts_from_its_place():
     survival = Survival(
         Restarts(backoff_s=0.0), fragment_timeout_s=None, placement_timeout_s=10.0, start_timeout_s=100.0
     )
     fleet = FleetState(1, survival)
-    begin(fleet)
+    start(fleet)
     die(fleet)
     fleet.placed(Name(0, 1), 9.0)
     assert fleet.due_at == 109.0
     assert fleet.due("starting", 109.0) == [Name(0, 1)]
     die(fleet, at=109.0)
-    assert not fleet.workers[0].placed, "the next life is to be placed first"
+    assert not fleet.workers[0].placed, "the next life needs a place first"
 
 
-def test_replacements_of_all_together_are_limited_too():
+def test_restarts_of_all_workers_are_limited_together():
     fleet = up(3, min_workers=1, max_per_worker=5, max_total=2)
     assert die(fleet, 0) == [Name(0, 1)]
     assert die(fleet, 1) == [Name(1, 1)]
-    for worker, left in ((2, [2]), (0, [0, 2]), (1, [0, 1, 2])):
+    for worker, lost in ((2, [2]), (0, [0, 2]), (1, [0, 1, 2])):
         assert fleet.causes is None
         assert die(fleet, worker) == []
-        assert gone(fleet) == left
+        assert gone(fleet) == lost
     assert fleet.causes == (BOOM,) * 5
 
 
@@ -89,7 +89,7 @@ def test_a_long_life_clears_the_count(forgive_after_s, lived, forgiven):
     assert (fleet.causes is None) == forgiven
 
 
-def test_what_is_forgiven_counts_neither_for_a_worker_nor_for_all_nor_as_a_cause():
+def test_forgiven_restarts_count_neither_for_a_worker_nor_for_all_nor_as_a_cause():
     fleet = up(2, max_per_worker=1, max_total=1, min_workers=1, backoff_s=0.0)
     die(fleet, 0, cause=KeyError("forgiven"))
     ready(fleet, 0)
@@ -129,9 +129,9 @@ SURVIVALS = st.builds(
 
 
 @given(SURVIVALS, EVENTS)
-def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, events):
+def test_after_any_events_lives_follow_each_other_and_limits_hold(survival, events):
     fleet, now, causes = FleetState(3, survival), 0.0, None
-    begun, placed = {}, {}
+    started, placed = {}, {}
     for kind, number, passing in [("nothing", 0, 0.0), *events]:
         now += passing
         worker = number % len(fleet.workers)
@@ -144,27 +144,27 @@ def test_whatever_happens_lives_follow_each_other_and_limits_hold(survival, even
             assert kind == "died" or fleet.workers[worker].phase == "gone"
         elif kind == "added":
             fleet.added(now)
-            begun[Name(len(fleet.workers) - 1, 0)] = now
+            started[Name(len(fleet.workers) - 1, 0)] = now
         for life in fleet.due("starting", now):
             if fleet.waits_for_room(life):
                 assert survival.waits_for_room
                 assert life not in placed
-                assert now >= begun[life] + REPORT_S
+                assert now >= started[life] + REPORT_S
                 fleet.started(life, now)
             else:
                 assert life.life > 0
-                assert now >= placed.get(life, begun[life]) + survival.placement_timeout_s
+                assert now >= placed.get(life, started[life]) + survival.placement_timeout_s
                 fleet.died(life, BOOM, now)
-        for life in begin(fleet, now):
+        for life in start(fleet, now):
             assert causes is None
-            assert life not in begun, "begun twice"
-            assert life.life == 0 or Name(life.worker, life.life - 1) in begun, "a life was left out"
-            begun[life] = now
+            assert life not in started, "started twice"
+            assert life.life == 0 or Name(life.worker, life.life - 1) in started, "a life was left out"
+            started[life] = now
         assert causes in (None, fleet.causes), "the run has ended once"
         assert causes or not fleet.causes or fleet.remaining < fleet.required
         causes = fleet.causes
-        assert all(one.restarts <= survival.restarts.max_per_worker for one in fleet.workers.values())
+        assert all(status.restarts <= survival.restarts.max_per_worker for status in fleet.workers.values())
         assert fleet.due_at > now
-    most = survival.restarts.max_total
-    assert most is None or fleet.restarts <= most
-    assert fleet.restarts == sum(one.life for one in fleet.workers.values())
+    max_total = survival.restarts.max_total
+    assert max_total is None or fleet.restarts <= max_total
+    assert fleet.restarts == sum(status.life for status in fleet.workers.values())

@@ -1,4 +1,4 @@
-"""What nobody refers to any more is closed, wherever garbage is collected."""
+"""Services collected as garbage are closed, whichever thread collects it."""
 
 import subprocess
 import sys
@@ -12,20 +12,20 @@ class Owner:
     pass
 
 
-def test_what_is_collected_is_closed_in_another_thread_and_errors_are_logged(caplog):
-    closed, by, owner = threading.Event(), [], Owner()
+def test_collected_owners_are_closed_in_one_other_thread_and_errors_are_logged(caplog):
+    closed, threads, owner = threading.Event(), [], Owner()
     failing = GarbageWatch(owner, lambda: 1 / 0)
-    GarbageWatch(owner, lambda: (by.append(threading.current_thread()), closed.set()))
-    assert not by
+    GarbageWatch(owner, lambda: (threads.append(threading.current_thread()), closed.set()))
+    assert not threads
     del owner
     assert closed.wait(DEADLINE_S)
-    assert by != [threading.current_thread()]
+    assert threads != [threading.current_thread()]
     failing.end()
     assert "ZeroDivisionError" in caplog.text
 
 
 def test_garbage_that_is_collected_while_a_random_state_is_read_stops_no_thread():
-    """torch has a lock then; a thread that waits for it has Python's."""
+    """Torch holds a lock then; a thread that waits for it would hold Python's."""
     script = """
 import gc, sys, threading
 from swath.rollout.seeding import preserve_generators

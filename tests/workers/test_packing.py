@@ -1,4 +1,4 @@
-"""Values taken apart and put together again."""
+"""Packing and unpacking of values, exceptions and waits."""
 
 import signal
 import threading
@@ -40,44 +40,44 @@ TENSORS = {
 }
 
 
-def through(value):
+def round_trip(value):
     packed = pack(value)
     return unpack(packed.head, writable_copies(packed.buffers))
 
 
 @pytest.mark.parametrize("name", ARRAYS)
-def test_arrays_come_as_they_were(name):
-    came = through(ARRAYS[name])
-    assert came.dtype == ARRAYS[name].dtype
-    assert came.flags.writeable
-    np.testing.assert_array_equal(came, ARRAYS[name])
+def test_arrays_arrive_unchanged(name):
+    received = round_trip(ARRAYS[name])
+    assert received.dtype == ARRAYS[name].dtype
+    assert received.flags.writeable
+    np.testing.assert_array_equal(received, ARRAYS[name])
 
 
 @pytest.mark.parametrize("name", TENSORS)
-def test_tensors_come_as_they_were(name):
-    came = through(TENSORS[name])
-    assert (came.dtype, came.requires_grad) == (TENSORS[name].dtype, TENSORS[name].requires_grad)
-    assert torch.equal(came, TENSORS[name])
+def test_tensors_arrive_unchanged(name):
+    received = round_trip(TENSORS[name])
+    assert (received.dtype, received.requires_grad) == (TENSORS[name].dtype, TENSORS[name].requires_grad)
+    assert torch.equal(received, TENSORS[name])
 
 
-def test_tensordicts_come_as_they_were():
+def test_tensordicts_arrive_unchanged():
     data = TensorDict({"a": torch.ones(3, 2), "nested": {"b": torch.arange(3)}}, [3], names=["time"])
-    came = through(data)
-    assert (came == data).all()
-    assert (came.names, came.batch_size) == (["time"], data.batch_size)
+    received = round_trip(data)
+    assert (received == data).all()
+    assert (received.names, received.batch_size) == (["time"], data.batch_size)
 
 
 def test_tensors_that_lie_in_files_travel_as_their_numbers(tmp_path):
     for where in (None, tmp_path):
         data = TensorDict({"x": torch.arange(9)}, 9).memmap(where)
-        came = through(data[2:5]["x"])
-        assert type(came) is torch.Tensor
-        assert came.tolist() == [2, 3, 4]
-        came.zero_()
+        received = round_trip(data[2:5]["x"])
+        assert type(received) is torch.Tensor
+        assert received.tolist() == [2, 3, 4]
+        received.zero_()
         assert data["x"].tolist() == list(range(9))
 
 
-def test_what_is_large_is_not_in_the_head():
+def test_large_arrays_are_not_in_the_head():
     arrays = [np.ones(100_000), np.ones((100, 1000)).T, np.ones((100, 2000))[:, ::2]]
     tensors = [torch.ones(100_000), torch.ones(100, 2000)[:, ::2]]
     packed = pack((arrays, tensors))
@@ -95,7 +95,7 @@ class Hostile(Exception):
         raise RuntimeError("not to be copied")
 
 
-def crossed(error):
+def sent(error):
     try:
         raise error
     except type(error) as raised:
@@ -107,30 +107,30 @@ def crossed(error):
     [ValueError("a", 1), OSError(2, "none", "file"), WorkerLate("late", workers=(1, 2), deadline=3.0)],
     ids=lambda error: type(error).__name__,
 )
-def test_an_exception_arrives_as_its_own_type_with_what_it_carries(error):
-    came = crossed(error)
-    assert type(came) is type(error)
-    assert came.args == error.args
-    assert vars(came) == {**vars(error), "__notes__": came.__notes__}
+def test_an_exception_arrives_with_its_type_and_attributes(error):
+    received = sent(error)
+    assert type(received) is type(error)
+    assert received.args == error.args
+    assert vars(received) == {**vars(error), "__notes__": received.__notes__}
 
 
-def test_it_shows_its_notes_its_cause_and_where_it_was_raised():
+def test_its_note_has_its_cause_and_traceback():
     error = ValueError("second")
     error.add_note("while testing")
     error.__cause__ = KeyError("first")
-    (note,) = crossed(error).__notes__
+    (note,) = sent(error).__notes__
     assert note.startswith("while testing\nremote traceback:\nKeyError: 'first'")
-    assert "in crossed" in note
+    assert "in sent" in note
     assert "ValueError: second" in note
 
 
 @pytest.mark.parametrize("error", [Picky("one", second="two"), Hostile("one and two")], ids=["picky", "hostile"])
-def test_what_cannot_be_rebuilt_says_what_it_was(error):
-    came = crossed(error)
-    assert type(came) is RemoteFailure
-    assert type(error).__name__ in came.type_name
-    assert "one and two" in str(came)
-    assert "in crossed" in came.traceback
+def test_an_exception_that_cannot_be_rebuilt_is_described(error):
+    received = sent(error)
+    assert type(received) is RemoteFailure
+    assert type(error).__name__ in received.type_name
+    assert "one and two" in str(received)
+    assert "in sent" in received.traceback
 
 
 def ticket(index=0):

@@ -37,7 +37,7 @@ def worker(backend):
 
 
 def start_another():
-    """In a worker: a process that would outlive it."""
+    """Start a process in a worker that would outlive it, and return its pid."""
     return subprocess.Popen([sys.executable, "-c", "import signal; signal.pause()"]).pid
 
 
@@ -48,7 +48,7 @@ def test_answers_that_were_sent_before_a_death_are_kept(backend, worker):
     assert [int(call.value[-1]) for call in calls] == [0, 1, 2]
 
 
-def test_what_a_worker_has_started_ends_with_it(backend):
+def test_processes_that_a_worker_has_started_end_with_it(backend):
     for end in (backend.kill, lambda worker: backend.call(worker, "exit", 0)):
         worker = backend.spawn(job())
         child = ask(backend, worker, "run", start_another)
@@ -72,14 +72,14 @@ def test_calls_to_a_stopped_worker_return_at_once_and_are_answered_when_it_goes_
 def test_an_answer_that_cannot_be_rebuilt_here_is_an_error_and_the_worker_lives(backend, worker):
     class Deceptive:
         def __reduce__(self):
-            return os.getxattr, ("/no/such/file", "user.none")
+            return os.getxattr, ("/missing/file", "user.none")
 
     with pytest.raises(FileNotFoundError):
         ask(backend, worker, "run", Deceptive)
     assert ask(backend, worker, "add", 1) == 1
 
 
-def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(backend):
+def test_a_build_that_cannot_be_pickled_is_a_type_error_with_a_remedy(backend):
     lock = threading.Lock()
     with pytest.raises(TypeError, match=r"build=.* cannot be sent to a process: .*lock.*; make what it refers to in"):
         backend.spawn(job(lambda: ToyWorker(lock)))
@@ -87,27 +87,27 @@ def test_a_build_that_cannot_be_pickled_is_a_type_error_that_says_what_to_do(bac
 
 @pytest.fixture
 def few_descriptors():
-    """Leaves a process, this one by default, room for so many more file descriptors."""
-    before = []
+    """Return a function that leaves a process, by default this one, room for so many more file descriptors."""
+    limits_before = []
 
     def leave(n, pid=0):
         used = {int(fd.name) for fd in Path(f"/proc/{pid or 'self'}/fd").iterdir()}
         limit = next(limit for limit in count(n) if limit - sum(fd < limit for fd in used) == n)
-        before.append((pid, resource.prlimit(pid, resource.RLIMIT_NOFILE)))
-        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, before[0][1][1]))
+        limits_before.append((pid, resource.prlimit(pid, resource.RLIMIT_NOFILE)))
+        resource.prlimit(pid, resource.RLIMIT_NOFILE, (limit, limits_before[0][1][1]))
 
     yield leave
-    for pid, limits in reversed(before):
+    for pid, limits in reversed(limits_before):
         resource.prlimit(pid, resource.RLIMIT_NOFILE, limits)
 
 
-def test_a_worker_for_which_there_are_no_file_descriptors_is_refused_in_these_words(backend, few_descriptors):
+def test_a_worker_without_file_descriptors_is_refused_with_a_remedy(backend, few_descriptors):
     few_descriptors(2)
     with pytest.raises(PlacementFailed, match=r"file descriptors.*\(RLIMIT_NOFILE=\d+\).*ulimit -n"):
         backend.spawn(job())
 
 
-def test_what_is_free_names_file_descriptors_only_where_they_are_few(backend, worker, few_descriptors):
+def test_free_resources_name_file_descriptors_only_if_few_are_left(backend, worker, few_descriptors):
     assert backend.resources_in_words(worker)[1].endswith("CPUs, however busy")
     few_descriptors(20)
     assert re.fullmatch(
@@ -136,7 +136,7 @@ def test_a_stopped_fork_server_does_not_keep_workers_alive(backend, end, monkeyp
     await_end(pid)
 
 
-def test_what_was_shared_is_gone_with_the_backend(backend, worker):
+def test_shared_values_are_gone_with_the_backend(backend, worker):
     shared = backend.share({"array": np.ones(LARGE)})
     backend.close()
     for use in (shared.open, lambda: backend.share(1), lambda: backend.shared_counters(1)):
@@ -145,7 +145,7 @@ def test_what_was_shared_is_gone_with_the_backend(backend, worker):
 
 
 def await_end(pid):
-    """Wait for a process that is no child of ours."""
+    """Wait for a process that is not our child."""
     try:
         fd = os.pidfd_open(pid)
     except ProcessLookupError:
@@ -155,7 +155,7 @@ def await_end(pid):
 
 
 def test_an_interrupt_anywhere_in_a_call_leaves_the_worker_in_step(backend):
-    """After any call that Python makes in it: those that follow are answered, with what is shared."""
+    """Interrupt after any Python call in it: later calls are answered, with shared values."""
     worker, at = backend.spawn(job()), 0
     shared = [backend.share({"array": np.full(LARGE, number)}) for number in range(2)]
     files = {backend_module.__file__, memory.__file__}
@@ -170,12 +170,12 @@ def test_an_interrupt_anywhere_in_a_call_leaves_the_worker_in_step(backend):
     assert at > 10
 
 
-def test_bodies_that_are_held_stay_as_they_were_and_memory_of_others_is_used_again(backend, worker):
-    draws, held = random.Random(5), {}
+def test_kept_bodies_stay_unchanged_and_memory_of_others_is_reused(backend, worker):
+    draws, kept = random.Random(5), {}
     for number in range(60):
         parcel = ask(backend, worker, "parcel", number, draws.choice((1, 5_000, LARGE)))
-        held[number] = parcel.open()["array"]
+        kept[number] = parcel.open()["array"]
         if draws.random() < 0.8:
-            del held[draws.choice(sorted(held))]
-        assert all(set(np.unique(array)) == {number} for number, array in held.items())
+            del kept[draws.choice(sorted(kept))]
+        assert all(set(np.unique(array)) == {number} for number, array in kept.items())
     assert ask(backend, worker, "run", lambda: Path("/proc/self/maps").read_text().count("memfd:")) <= 60

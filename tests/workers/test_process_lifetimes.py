@@ -1,4 +1,4 @@
-"""Drivers of worker processes, as programs of their own: how they end, and that nothing outlives them."""
+"""Drivers of worker processes in separate programs: how they end, and that nothing outlives them."""
 
 import os
 import select
@@ -30,7 +30,7 @@ BUSY = "backend.call(workers[0], 'run', signal.pause); ask(backend, workers[1], 
 
 @pytest.fixture
 def drive(tmp_path):
-    """Starts a driver; its output, line by line, can be read."""
+    """Return a function that starts a driver; its output can be read line by line."""
     started = []
 
     def start(script, **options):
@@ -54,7 +54,7 @@ def drive(tmp_path):
 
 
 def processes_of(driver):
-    """Of the fork server and the workers: descriptors that become readable when they end."""
+    """Return descriptors that are readable when the fork server and the workers have ended."""
     return [os.pidfd_open(int(pid)) for pid in driver.stdout.readline().split()]
 
 
@@ -94,8 +94,8 @@ say(ask(backend, workers[0], "add", 1))
 """)
     output, errors = driver.communicate(timeout=DEADLINE_S)
     assert errors == ""
-    _, own, refusal, answer = output.splitlines()
-    assert own == "('__main__', 12) True"
+    _, own_class, refusal, answer = output.splitlines()
+    assert own_class == "('__main__', 12) True"
     assert "a fork; make others here" in refusal
     assert answer == "1"
 

@@ -1,4 +1,4 @@
-"""What worker processes find around them: their caller's directory, paths, variables and streams; one fork server."""
+"""The environment of worker processes: their caller's directory, paths, variables and streams; one fork server."""
 
 import multiprocessing
 import os
@@ -20,8 +20,8 @@ def backend(warm_processes):
     backend.close()
 
 
-def ask_anew(backend, function, **options):
-    """The function's result in a fresh worker."""
+def run_in_new_worker(backend, function, **options):
+    """Return the function's result in a new worker."""
     worker = backend.spawn(Job(ToyWorker, Name(0, 0), **options))
     try:
         return ask(backend, worker, "run", function)
@@ -30,7 +30,7 @@ def ask_anew(backend, function, **options):
 
 
 def test_directory_paths_variables_and_arguments_are_the_callers_of_now(backend, monkeypatch, tmp_path):
-    assert ask_anew(backend, lambda: os.environ.get("SWATH_TOLD")) is None  # the fork server is up
+    assert run_in_new_worker(backend, lambda: os.environ.get("SWATH_TOLD")) is None  # the fork server is up
     (tmp_path / "only_here.py").write_text("answer = 42")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -43,17 +43,17 @@ def test_directory_paths_variables_and_arguments_are_the_callers_of_now(backend,
 
         return os.environ["SWATH_TOLD"], "HOME" in os.environ, Path.cwd(), sys.argv, only_here.answer
 
-    assert ask_anew(backend, look) == ("yes", False, tmp_path, ["program", "--flag"], 42)
+    assert run_in_new_worker(backend, look) == ("yes", False, tmp_path, ["program", "--flag"], 42)
 
 
-def test_what_a_manager_of_the_caller_holds_can_be_used(backend):
+def test_objects_of_the_callers_manager_can_be_used(backend):
     with multiprocessing.get_context("spawn").Manager() as manager:
-        held = manager.list()
-        ask_anew(backend, lambda: held.append("from the worker"))
-        assert list(held) == ["from the worker"]
+        shared_list = manager.list()
+        run_in_new_worker(backend, lambda: shared_list.append("from the worker"))
+        assert list(shared_list) == ["from the worker"]
 
 
-def test_a_module_that_cannot_be_imported_early_is_missed_only_where_it_is_needed(tmp_path, monkeypatch):
+def test_a_module_that_cannot_be_preloaded_fails_only_where_it_is_needed(tmp_path, monkeypatch):
     (tmp_path / "broken_early.py").write_text("raise OSError('no licence')")
     monkeypatch.syspath_prepend(tmp_path)
 

@@ -1,4 +1,4 @@
-"""What is Ray's own: its cluster and store, options of actors, references in values, actors' public methods."""
+"""Ray's cluster and store, options of actors, references in values, public methods of actors."""
 
 import os
 import socket
@@ -35,7 +35,7 @@ def backend(ray):
 
 @pytest.fixture(scope="module")
 def worker(backend):
-    """For tests that leave it as it is; a fresh one takes seconds to import torch."""
+    """Return a worker for tests that do not change it; a new one takes seconds to import torch."""
     worker = backend.spawn(Job(ToyWorker, Name(0, 0), public=("add", "echo")))
     result(backend, worker.ready)
     return worker
@@ -43,7 +43,7 @@ def worker(backend):
 
 @pytest.fixture
 def stored(ray):
-    """Bytes in Ray's store; Ray counts them now and then. None at first."""
+    """Return a function that counts the bytes in Ray's store, which Ray updates now and then; 0 at first."""
 
     def stored():
         return ray.cluster_resources()["object_store_memory"] - ray.available_resources()["object_store_memory"]
@@ -55,7 +55,7 @@ def stored(ray):
 # The cluster
 
 
-def test_without_ray_the_error_says_what_to_install(monkeypatch):
+def test_without_ray_the_error_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(ImportError, match=r"swath\[ray\]"):
         backend_called("ray")
@@ -67,11 +67,11 @@ def test_a_client_of_a_cluster_is_refused(ray, monkeypatch):
         backend_called("ray")
 
 
-def test_a_cluster_that_is_not_there_is_an_error_at_once(ray, monkeypatch):
+def test_a_missing_cluster_is_an_error_at_once(ray, monkeypatch):
     monkeypatch.setattr("ray.is_initialized", lambda: False)
-    with socket.socket() as taken:  # but nobody listens
-        taken.bind(("127.0.0.1", 0))
-        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{taken.getsockname()[1]}")
+    with socket.socket() as reserved:  # without a listener
+        reserved.bind(("127.0.0.1", 0))
+        monkeypatch.setenv("RAY_ADDRESS", f"127.0.0.1:{reserved.getsockname()[1]}")
         with pytest.raises(ConnectionError, match="unset RAY_ADDRESS"):
             backend_called("ray")
 
@@ -81,17 +81,17 @@ def test_a_configuration_has_no_effect_where_ray_is_up(ray):
         backend_called("ray", options={"init_config": {"num_cpus": 1}}).close()
 
 
-def test_what_a_worker_asks_for_by_default_depends_on_what_there_is(ray):
+def test_default_resources_depend_on_the_cluster(ray):
     from swath.workers.ray.backend import Cluster
 
     assert Cluster().default_resources(1) == {"num_cpus": 1, "memory": 2 * 2**30}
     assert Cluster().default_resources(10_000_000) == {"num_cpus": 1}
 
 
-def test_a_worker_that_finds_no_room_says_what_it_asks_for_and_can_be_killed(backend):
+def test_a_worker_without_room_names_its_resources_and_can_be_killed(backend):
     worker = backend.spawn(Job(ToyWorker, Name(0, 0), resources={"num_cpus": 1000, "memory": 2**30}))
-    asked, free = backend.resources_in_words(worker)
-    assert asked == "num_cpus=1000, memory=1.0 GiB"
+    needed, free = backend.resources_in_words(worker)
+    assert needed == "num_cpus=1000, memory=1.0 GiB"
     assert "of 64 CPU" in free
     assert not worker.ready.done
     backend.kill(worker)
@@ -120,7 +120,7 @@ def test_options_that_ray_does_not_know_are_the_answer_to_ready(backend):
 
 def test_references_travel_wherever_in_a_value_they_are(ray, backend, worker):
     reference = ray.put(np.arange(4))
-    assert ask(backend, worker, "run", lambda given: total(given["deep"][0]), {"deep": [reference]}) == 6
+    assert ask(backend, worker, "run", lambda value: total(value["deep"][0]), {"deep": [reference]}) == 6
     assert ask(backend, worker, "run", lambda: total(reference)) == 6
     assert ray.get(ask(backend, worker, "run", put_there)) == 5
 
@@ -153,7 +153,7 @@ def test_however_many_values_are_shared_the_store_holds_those_in_use(backend, wo
 
 
 def test_a_parcel_is_in_the_store_until_it_is_closed_and_its_views_are_gone(backend, worker, stored):
-    ask(backend, worker, "parcel", 0, SIZE).close()  # a large one: the next body has a reference of its own
+    ask(backend, worker, "parcel", 0, SIZE).close()  # a large one: the next body has its own reference
     parcel = ask(backend, worker, "parcel", 1, SIZE)
     assert becomes(lambda: stored() > SIZE)
     view = parcel.open()["array"][:5]
