@@ -17,7 +17,7 @@ from swath.cli.app import run
 
 
 class Scripted(gym.Env):
-    """Episodes of 8 steps; `on_step` is called with the number of steps that all these envs have made."""
+    """Episodes of 8 steps; `on_step` is called with the number of steps of all envs of the class."""
 
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
@@ -31,7 +31,7 @@ class Scripted(gym.Env):
         return self.observation_space.sample(), {}
 
     def step(self, action):
-        with self.lock:  # evaluations run in a thread of their own
+        with self.lock:  # evaluations run in another thread
             type(self).steps += 1
             steps = type(self).steps
         self.on_step(steps)
@@ -41,7 +41,7 @@ class Scripted(gym.Env):
 
 @pytest.fixture
 def scripted():
-    """An env whose id is Scripted-v0; give it an `on_step`."""
+    """Register an env as Scripted-v0; set its `on_step`."""
     env = type("ScriptedHere", (Scripted,), {})
     gym.register("Scripted-v0", env)
     yield env
@@ -50,7 +50,7 @@ def scripted():
 
 @pytest.fixture
 def interrupting(scripted):
-    """Let Ctrl-C be pressed at these steps of all envs."""
+    """Return a function that presses Ctrl-C at these steps of all envs."""
 
     def at(*steps):
         scripted.on_step = staticmethod(lambda n: n in steps and signal.raise_signal(signal.SIGINT))
@@ -76,7 +76,7 @@ def swath(tmp_path, monkeypatch, capsys):
 
 @pytest.fixture(scope="session")
 def trained_once(tmp_path_factory):
-    """The folder in which a run has been trained, for all tests that begin with one."""
+    """Train a run for all tests that start from one; return its folder."""
     folder = tmp_path_factory.mktemp("trained")
     with chdir(folder):
         assert run(["train", "CartPole-v1", *TINY, "--no-video"]) == 0
@@ -85,14 +85,14 @@ def trained_once(tmp_path_factory):
 
 @pytest.fixture
 def trained(swath, trained_once):
-    """A copy of that run in the current folder, `runs/CartPole-v1-seed0`, and what runs a command line there."""
+    """Copy the trained run to `runs/CartPole-v1-seed0`; return `swath`."""
     shutil.copytree(trained_once, ".", dirs_exist_ok=True)
     return swath
 
 
 @pytest.fixture
 def lonely(swath):
-    """A module `lonely_here` in the current folder, which is on no path."""
+    """Write a module `lonely_here` into the current folder, which is not on `sys.path`."""
     Path(f"{lonely_env.NAME}.py").write_text(lonely_env.TEXT)
     importlib.invalidate_caches()
     yield

@@ -18,7 +18,7 @@ class Lonely(gym.Env):
         self._at += 1
         return np.full(2, self._at, np.float32), float(action), self._at == 9, False, {}
 
-def made():
+def make():
     return Lonely()
 
 gym.register("Lonely-v3", Lonely, max_episode_steps=4)

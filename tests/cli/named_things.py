@@ -26,14 +26,14 @@ class Plain(gym.Env):
 
 
 class Doubtful(Plain):
-    """Observations are of another dtype than the space says."""
+    """Observations have another dtype than their space."""
 
     def _look(self):
         return super()._look().astype(np.float64)
 
 
 class Wide(Plain):
-    """Observes as many numbers as it is made for."""
+    """Observes `width` numbers."""
 
     def __init__(self, width=2):
         self.observation_space = gym.spaces.Box(0, 8, (width,), np.float32)
@@ -43,7 +43,7 @@ class Wide(Plain):
 
 
 class Drawn(Plain):
-    """Can be looked at, if it is made for that."""
+    """Renders frames, if `render_mode` says so."""
 
     metadata = {"render_modes": ["rgb_array"], "render_fps": 10}
 

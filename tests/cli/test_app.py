@@ -1,6 +1,6 @@
-"""What the commands promise: one line for what the user can put right, tracebacks of the user's own code, whole files.
+"""All commands: one line for a wrong argument, tracebacks of user code, complete files.
 
-The command line itself: help with the defaults that hold, quick because torch is not imported, errors in one line.
+The command line: help with the true defaults, quick because torch is not imported, errors in one line.
 """
 
 import subprocess
@@ -26,16 +26,16 @@ def test_an_unknown_command_is_one_line(swath):
     code, _, err = swath("trian")
     assert (code, len(err)) == (2, 1)
     assert 'Unknown command "trian". Did you mean "train"?' in err[0]
-    assert err[0].endswith("; swath --help shows what there is")
+    assert err[0].endswith("; swath --help lists the options")
 
 
 @pytest.mark.parametrize(
     "words", [["train", "--fraems", "9"], ["collect"], ["eval"], ["bench", "--rounds"], ["doctor"]]
 )
-def test_a_command_that_is_misused_names_its_own_help(words, swath):
+def test_a_misused_command_names_its_help(words, swath):
     code, _, err = swath(*words)
     assert (code, len(err)) == (2, 1)
-    assert err[0].endswith(f"; swath {words[0]} --help shows what there is")
+    assert err[0].endswith(f"; swath {words[0]} --help lists the options")
 
 
 WITHOUT_TORCH = [
@@ -59,11 +59,11 @@ def test_help_and_usage_errors_are_quick_because_they_import_no_torch():
 
 
 def train(swath, name, *place):
-    return swath("train", f"told_env:{name}", *TINY, *place, "--no-video", "--eval-backend=none", "--out=run")
+    return swath("train", f"numbered_env:{name}", *TINY, *place, "--no-video", "--eval-backend=none", "--out=run")
 
 
 def collect(swath, name, *place):
-    return swath("collect", f"told_env:{name}", "--frames=100", "--batch=20", *place, "--out=data")
+    return swath("collect", f"numbered_env:{name}", "--frames=100", "--batch=20", *place, "--out=data")
 
 
 @pytest.mark.usefixtures("warm_processes")
@@ -74,21 +74,21 @@ def test_an_env_that_raises_is_shown_with_its_seed_its_worker_and_its_lines(plac
     assert err[0].startswith("swath: ValueError: the door is locked; raised by env ")
     assert "(seed " in err[0]
     assert " of worker " in err[0]
-    assert err[0].endswith("`swath doctor told_env:Mistaken` looks at the env alone")
+    assert err[0].endswith("`swath doctor numbered_env:Mistaken` checks the env")
     assert any('raise ValueError("the door is locked")' in line for line in err[1:])
 
 
 @pytest.mark.parametrize(
-    ("command", "name", "said"),
+    ("command", "name", "message"),
     [
         (train, "Unready", "ValueError: no maze"),
         (collect, "Unbuilt", "TypeError: no level"),
         (train, "Leaving", "SystemExit: enough"),
     ],
 )
-def test_an_env_that_raises_at_its_beginning_or_ends_the_process_is_shown_likewise(command, name, said, swath):
+def test_an_env_that_raises_at_once_or_exits_is_shown_with_its_traceback(command, name, message, swath):
     code, _, err = command(swath, name)
-    assert (code, err[0].partition("; ")[0]) == (1, f"swath: {said}")
+    assert (code, err[0].partition("; ")[0]) == (1, f"swath: {message}")
     assert err[1] == "Traceback (most recent call last):"
 
 

@@ -17,7 +17,7 @@ def test_a_row_for_every_setting_and_the_best_one_as_a_command(swath):
     code, out, err = swath("bench", "named_things:plain", *options, *TINY, "--out", "figures.csv")
     assert (code, err) == (0, [])
     workers = [("inline", "1"), ("process", "1"), ("process", "2")]
-    assert places(out) == [(*one, "2") for one in workers]
+    assert places(out) == [(*setting, "2") for setting in workers]
     assert out[-2].startswith("best: ")
     assert out[-2].endswith(" frames/s")
     assert out[-1].startswith("to train so: swath train named_things:plain --envs ")
@@ -26,7 +26,7 @@ def test_a_row_for_every_setting_and_the_best_one_as_a_command(swath):
     assert all(float(row["frames_per_second"]) > 0 for row in rows)
 
 
-def test_an_env_that_is_batched_already_is_measured_as_it_is(swath):
+def test_a_batched_env_has_no_number_of_envs(swath):
     code, out, _ = swath("bench", "named_things:several", "--backends=inline,thread", "--workers=1", *TINY)
     assert code == 0
     assert places(out) == [("inline", "1", "-"), ("thread", "1", "-")]
@@ -40,7 +40,7 @@ def test_an_env_that_is_batched_already_is_measured_as_it_is(swath):
         (["--out=nowhere/x.csv"], "[Errno 2] No such file or directory"),
     ],
 )
-def test_what_the_user_can_put_right_is_one_line(arguments, message, swath):
+def test_a_wrong_argument_is_one_line(arguments, message, swath):
     code, out, err = swath("bench", "CartPole-v1", *arguments)
     assert (code, out, len(err)) == (2, [], 1)
     assert err[0].startswith("swath: " + message)

@@ -5,7 +5,7 @@ import gymnasium as gym
 import pytest
 import torch
 from cli_toys import TINY
-from told_env import ID, STEP, Told, require_whole
+from numbered_env import ID, STEP, Numbered, require_whole
 
 from swath.cli.naming import held
 from swath.report.datasets import open_dataset
@@ -14,17 +14,17 @@ OUT = Path("data")
 
 
 @pytest.fixture
-def told():
-    """An env whose id is Told-v0; give it an `on_step`."""
-    env = type("ToldHere", (Told,), {})
+def numbered():
+    """Register an env as Numbered-v0; set its `on_step`."""
+    env = type("NumberedHere", (Numbered,), {})
     gym.register(ID, env)
     yield env
     del gym.registry[ID]
 
 
 @pytest.fixture
-def collect(swath, told):
-    """Collect in small batches of four envs, into a folder called data unless told otherwise."""
+def collect(swath, numbered):
+    """Collect in small batches of four envs, into the folder `data` by default."""
 
     def call(frames, *options, out=OUT):
         return swath("collect", ID, "--frames", frames, "--batch", "40", "--envs", "4", "--out", out, *options)
@@ -37,15 +37,15 @@ def files_of(path):
 
 
 @pytest.mark.parametrize("out", [OUT, Path("data.parquet")])
-def test_as_many_frames_as_asked_for_are_written_in_equal_parts(out, collect):
+def test_the_requested_frames_are_written_in_equal_parts(out, collect):
     if out.suffix:
         pytest.importorskip("pyarrow")
     code, lines, err = collect(90, out=out)
     assert (code, err) == (0, [])
     require_whole(out, 90)
     assert [len(part) for part in open_dataset(out)] == [32, 32, 26]
-    assert lines[0] == "Told-v0: random actions, 4 envs, seed 0"
-    assert lines[1].startswith("Told-v0: 32 of 90 frames (36 %), ")
+    assert lines[0] == "Numbered-v0: random actions, 4 envs, seed 0"
+    assert lines[1].startswith("Numbered-v0: 32 of 90 frames (36 %), ")
     assert lines[-3].startswith("collected 90 frames in ")
     assert lines[-3].endswith(" frames/s")
     assert lines[-2] == f"{out}: 90 frames, 11 ended episodes, 3 parts"
@@ -53,14 +53,14 @@ def test_as_many_frames_as_asked_for_are_written_in_equal_parts(out, collect):
 
 
 @pytest.mark.parametrize("place", [[], ["--workers=2", "--backend=thread"]])
-def test_however_often_a_collection_is_broken_off_nothing_comes_twice(place, collect, told):
+def test_a_collection_that_fails_often_has_no_frame_twice(place, collect, numbered):
     steps = iter(range(1000))
 
     def breaking():
         if next(steps) % 60 == 59:
             raise ZeroDivisionError
 
-    told.on_step = staticmethod(breaking)
+    numbered.on_step = staticmethod(breaking)
     codes = [collect(200, *place)[0]]
     while codes[-1] == 1:
         codes.append(collect(200, *place)[0])
@@ -69,19 +69,19 @@ def test_however_often_a_collection_is_broken_off_nothing_comes_twice(place, col
     require_whole(OUT, 200)
 
 
-def test_observations_of_float64_are_kept_if_asked_and_the_data_have_one_dtype(collect):
+def test_float64_is_kept_on_request_and_the_data_have_one_dtype(collect):
     assert collect(40, "--keep-float64")[0] == 0
     assert open_dataset(OUT).load()["observation"].dtype == torch.float64
     code, _, err = collect(80)
-    assert (code, err[0].partition("holds")[2]) == (
+    assert (code, err[0].partition("data has")[2]) == (
         2,
-        " data of --keep-float64 True, not None; repeat the options to go on with it, or choose another --out",
+        " data of --keep-float64 True, not None; repeat the options to extend it, or choose another --out",
     )
     assert collect(40, out=Path("other"))[0] == 0
     assert open_dataset("other").load()["observation"].dtype == torch.float32
 
 
-def test_a_trained_policy_acts_greedily_if_asked(trained):
+def test_a_trained_policy_acts_greedily_on_request(trained):
     policy = "runs/CartPole-v1-seed0"
     small = ["--frames", "100", "--envs", "2", "--policy", policy]
     code, lines, _ = trained("collect", "CartPole-v1", *small, "--out", "greedy", "--greedy")
@@ -93,20 +93,20 @@ def test_a_trained_policy_acts_greedily_if_asked(trained):
     assert sampled["action_log_prob"].exp().min() < 0.5
 
 
-def test_episodes_end_where_asked(collect):
+def test_max_episode_steps_truncates_episodes(collect):
     collect(40, "--max-episode-steps", "3")
     rows = open_dataset(OUT).load()
     assert rows["next", "observation"][:, STEP].max() == 3
     assert torch.equal(rows["next", "truncated"].squeeze(-1), rows["next", "observation"][:, STEP] == 3)
 
 
-def test_ctrl_c_stops_after_the_running_batch_and_the_same_command_goes_on(collect, told):
+def test_ctrl_c_stops_after_the_running_batch_and_the_same_command_continues(collect, numbered):
     steps = iter(range(1000))
-    told.on_step = staticmethod(lambda: next(steps) == 40 and signal.raise_signal(signal.SIGINT))
+    numbered.on_step = staticmethod(lambda: next(steps) == 40 and signal.raise_signal(signal.SIGINT))
     code, lines, _ = collect(120)
     assert code == 130
     assert "stopping after this batch; Ctrl-C again ends at once" in lines
-    assert "stopped at 80 frames; the same command goes on" in lines
+    assert "stopped at 80 frames; the same command continues" in lines
     require_whole(OUT, 80)
     assert collect(120)[0] == 0
     require_whole(OUT, 120)
@@ -123,7 +123,7 @@ def test_two_processes_never_write_to_one_place(collect):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "settings"),
     [
         (["--seed", "1"], "--seed 0, not 1"),
         (["--backend", "thread"], "--backend inline, not thread"),
@@ -131,15 +131,15 @@ def test_two_processes_never_write_to_one_place(collect):
         (["--policy", "run"], "--policy random, not "),
     ],
 )
-def test_data_of_other_settings_are_never_mixed(options, said, swath, collect):
+def test_data_of_other_settings_are_never_mixed(options, settings, swath, collect):
     if options[0] == "--policy":
         swath("train", ID, *TINY, "--no-video", "--out", "run")
     collect(40)
     before = files_of(OUT)
     code, _, err = collect(80, *options)
     assert code == 2
-    assert err[0].startswith(f"swath: --out data holds data of {said}")
-    assert err[0].endswith("; repeat the options to go on with it, or choose another --out")
+    assert err[0].startswith(f"swath: --out data has data of {settings}")
+    assert err[0].endswith("; repeat the options to extend it, or choose another --out")
     assert files_of(OUT) == before
 
 
@@ -149,13 +149,13 @@ def test_data_of_other_settings_are_never_mixed(options, said, swath, collect):
         (["CartPole-v1", "--out=data", "--frames=0"], 'Invalid value "0" for --frames. Must be >= 1.'),
         (["CartPole-v1", "--out=data", "--backend=moon"], 'Invalid value "moon" for --backend. Choose from: "inline"'),
         (["CartPole-v1", "--out=data", "--backend=inline", "--workers=2"], "--backend inline is one worker in this"),
-        (["CartPole-v1", "--out=data", "--greedy"], "--greedy is about the actions of a policy; name one with"),
+        (["CartPole-v1", "--out=data", "--greedy"], "--greedy needs a policy; name it with --policy"),
         (["CartPole-v1", "--out=data", "--policy=nowhere"], "no checkpoint at nowhere"),
         (["CartPole-v1", "--out=data", "--device=moon"], "--device moon cannot be used here"),
         (["CartPole-v1", "--out=data.csv"], "data.csv: data cannot be written as .csv; end it in .parquet"),
     ],
 )
-def test_what_the_user_can_put_right_is_one_line_and_leaves_nothing(arguments, message, swath, tmp_path):
+def test_a_wrong_argument_is_one_line_and_leaves_no_file(arguments, message, swath, tmp_path):
     code, out, err = swath("collect", *arguments)
     assert (code, out, len(err)) == (2, [], 1)
     assert err[0].startswith("swath: " + message)

@@ -7,14 +7,14 @@ from cli_toys import EVALUATED
 
 import ray_cluster
 import swath.cli.run  # noqa: F401  what it imports is not to be imported while actors are lent
-from swath.cli.doctor import ask
+from swath.cli.doctor import probe_cluster
 from swath.report.checkpoint import load_checkpoint
 from swath.report.datasets import open_dataset
 from swath.report.sinks import read_rows
 
 
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(value, other[name]) for name, value in one.items())
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(value, second[name]) for name, value in first.items())
 
 
 def evaluations(out):
@@ -23,9 +23,9 @@ def evaluations(out):
 
 
 @pytest.mark.usefixtures("warm_processes", "lent_actors")
-def test_actors_train_and_evaluate_what_processes_and_threads_do_and_go_on(swath):
-    for out, place, judge in (("actors", "ray", "ray"), ("processes", "process", "thread")):
-        places = ("--workers=2", "--backend", place, "--eval-backend", judge)
+def test_actors_train_and_evaluate_what_processes_and_threads_do_and_continue(swath):
+    for out, place, evaluations_on in (("actors", "ray", "ray"), ("processes", "process", "thread")):
+        places = ("--workers=2", "--backend", place, "--eval-backend", evaluations_on)
         code, lines, _ = swath("train", "CartPole-v1", *EVALUATED, *places, "--no-video", "--out", out)
         assert code == 0
     assert len(evaluations("actors")[0]) > 5
@@ -52,6 +52,6 @@ def test_actors_find_what_is_in_the_current_folder(swath):
     assert len(open_dataset("data").load()) == 16
 
 
-def test_the_doctor_asks_the_cluster_that_runs():
+def test_the_doctor_probes_the_running_cluster():
     ray = ray_cluster.up()
-    assert ask({**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}) == {"cpus": 64.0}
+    assert probe_cluster({**os.environ, "RAY_ADDRESS": ray.get_runtime_context().gcs_address}) == {"cpus": 64.0}

@@ -14,12 +14,12 @@ from cli_toys import TINY
 from swath.cli import doctor as machine
 from swath.cli.doctor import (
     Finding,
-    look_at_interface,
-    look_at_memory,
-    look_at_pickling,
-    look_at_ray,
-    look_at_torchrl,
-    look_at_versions,
+    check_interface,
+    check_memory,
+    check_pickling,
+    check_ray,
+    check_torchrl,
+    check_versions,
 )
 
 
@@ -32,20 +32,20 @@ def only(findings, level):
 
 def test_a_healthy_env_and_policy_are_shown_with_their_figures(trained):
     code, out, _ = trained("doctor", "CartPole-v1", "--policy", "runs/CartPole-v1-seed0", "--json")
-    told = json.loads("\n".join(out))
+    report = json.loads("\n".join(out))
     assert code == 0
-    assert {finding["level"] for finding in told["findings"]} <= {"note", "warning"}
-    assert set(told["figures"]) == {"random_actions_frames_per_second", "policy_frames_per_second"}
+    assert {finding["level"] for finding in report["findings"]} <= {"note", "warning"}
+    assert set(report["figures"]) == {"random_actions_frames_per_second", "policy_frames_per_second"}
 
 
 class Careless(named_things.Doubtful):
-    """Draws from the process's generator, and observes another dtype than its space says."""
+    """Draws from the process's generator, and observes another dtype than its space."""
 
     def _look(self):
         return np.full(2, random.random())
 
 
-def test_everything_is_looked_at_and_an_error_fails(swath, monkeypatch):
+def test_doctor_reports_all_findings_and_fails_on_an_error(swath, monkeypatch):
     monkeypatch.setattr(named_things, "Careless", Careless, raising=False)
     code, out, err = swath("doctor", "named_things:Careless")
     assert (code, err) == (1, [])
@@ -57,25 +57,25 @@ def test_everything_is_looked_at_and_an_error_fails(swath, monkeypatch):
 
 
 class Odd(named_things.Plain):
-    """Observes what its class says, not what its space says."""
+    """Observes an attribute of its class, whatever its space is."""
 
     def _look(self):
-        return np.array(self.seen)
+        return np.array(self.observation)
 
 
 @pytest.mark.parametrize(
-    ("seen", "words"),
+    ("observation", "words"),
     [
         (np.int64([3, 4]), "int64 of shape (2,) from 3 to 4"),
         (np.float32([3, 4, 5]), "float32 of shape (3,) from 3 to 5"),
         (np.float32([3, 40]), "float32 of shape (2,) from 3 to 40"),
     ],
 )
-def test_observations_that_differ_from_their_space_are_shown_beside_it(seen, words):
-    (finding,) = look_at_interface(type("Odd", (Odd,), {"seen": seen}))
+def test_observations_outside_their_space_are_an_error(observation, words):
+    (finding,) = check_interface(type("Odd", (Odd,), {"observation": observation}))
     assert finding.level == "error"
     assert finding.value == f"observations are {words}, their space says float32 of shape (2,) from 0 to 8"
-    assert finding.do == "return what the space says, or have the space say what is returned"
+    assert finding.do == "return values of the space, or correct the space"
 
 
 class Undefined(named_things.Plain):
@@ -86,7 +86,7 @@ class Undefined(named_things.Plain):
         return observation, float("nan") if self._at == 3 else reward, *rest
 
 
-def test_a_reward_that_is_no_number_is_named_with_step_seed_and_action(swath, monkeypatch):
+def test_a_nan_reward_is_reported_with_step_seed_and_action(swath, monkeypatch):
     monkeypatch.setattr(named_things, "Undefined", Undefined, raising=False)
     code, out, _ = swath("doctor", "named_things:Undefined")
     assert code == 1
@@ -96,12 +96,12 @@ def test_a_reward_that_is_no_number_is_named_with_step_seed_and_action(swath, mo
     assert out[at + 1].startswith("  do: find what step or reset, or the policy, computes it from: divisions by 0, ")
 
 
-def test_training_with_a_reward_that_is_no_number_says_what_to_do_and_no_more(swath, monkeypatch):
+def test_training_with_a_nan_reward_names_the_doctor(swath, monkeypatch):
     monkeypatch.setattr(named_things, "Undefined", Undefined, raising=False)
     code, _, (line,) = swath("train", "named_things:Undefined", *TINY, "--no-video")
     assert code == 1
     assert line.startswith("swath: after update 1 {")
-    assert "`swath doctor named_things:Undefined` looks at the env alone" in line
+    assert "`swath doctor named_things:Undefined` checks the env" in line
     assert "check_finite" not in line
     assert "--resume" not in line
 
@@ -113,19 +113,19 @@ def test_an_extension_of_torchrl_that_does_not_load_is_found(monkeypatch):
         raise ImportError("undefined symbol")
 
     monkeypatch.setattr("torchrl.data.PrioritizedSampler", missing)
-    (finding,) = look_at_torchrl()
+    (finding,) = check_torchrl()
     assert finding.level == "warning"
     assert finding.what.startswith("torchrl ")
     assert "its compiled extension does not load with torch " in finding.value
 
 
-def test_files_of_a_dataset_and_of_a_run_are_looked_at(trained):
+def test_damaged_files_of_a_dataset_and_a_run_are_found(trained):
     run, data = Path("runs/CartPole-v1-seed0"), Path("data")
     trained("collect", "CartPole-v1", "--frames", "32", "--envs", "2", "--out", data)
     for folder, file in ((data, data / "part-000000" / "action.memmap"), (run, run / "best.safetensors")):
         assert trained("doctor", folder)[:2] == (0, [str(folder), "nothing is wrong"])
-        whole = file.read_bytes()
-        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        content = file.read_bytes()
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         code, out, _ = trained("doctor", folder)
         assert (code, len(out)) == (1, 4)
         assert out[1].startswith(f"error: files: {file} ")
@@ -133,22 +133,22 @@ def test_files_of_a_dataset_and_of_a_run_are_looked_at(trained):
         assert out[2].startswith("  do: put back a copy" if folder == data else "  do: take another checkpoint")
 
 
-def test_what_cannot_travel_is_found_and_named():
+def test_objects_that_cannot_be_pickled_are_named():
     door = threading.Lock()
-    for make, policy, what in ((lambda: door, None, "env's maker"), ("CartPole-v1", lambda obs: door, "policy")):
-        text = only(look_at_pickling(make, policy), "error")
-        assert text.startswith(f"the {what} cannot be pickled")
+    for make, policy, subject in ((lambda: door, None, "env's maker"), ("CartPole-v1", lambda obs: door, "policy")):
+        text = only(check_pickling(make, policy), "error")
+        assert text.startswith(f"the {subject} cannot be pickled")
         assert "variable 'door'" in text
 
 
 @pytest.mark.parametrize(("mode", "levels"), [("SAME_STEP", []), ("NEXT_STEP", ["warning"]), (None, ["error"])])
-def test_the_autoreset_mode_of_a_vector_env_is_looked_at(mode, levels):
+def test_the_autoreset_mode_of_a_vector_env_is_checked(mode, levels):
     def make():
         env = named_things.several()
         env.metadata = {**env.metadata, "autoreset_mode": mode and gym.vector.AutoresetMode[mode]}
         return env
 
-    assert [finding.level for finding in look_at_interface(make)] == levels
+    assert [finding.level for finding in check_interface(make)] == levels
 
 
 def test_packages_that_are_too_old_are_found(monkeypatch):
@@ -162,7 +162,7 @@ def test_packages_that_are_too_old_are_found(monkeypatch):
     wanted = ["torch>=2.5", 'ray>=2.40; extra == "ray"', "rich>=13", "absent>=1", 'ruff>=9; extra == "dev"']
     monkeypatch.setattr(machine, "requires", lambda name: wanted)
     monkeypatch.setattr(machine, "version", version)
-    assert [(one.level, one.what, one.do) for one in look_at_versions()] == [
+    assert [(finding.level, finding.what, finding.do) for finding in check_versions()] == [
         ("error", "torch", 'pip install --upgrade "torch>=2.5"'),
         ("warning", "ray", 'pip install --upgrade "ray>=2.40"'),
     ]
@@ -173,44 +173,44 @@ def test_too_little_shared_memory_for_ray_is_found(free, found, monkeypatch, tmp
     monkeypatch.setattr(machine, "SHM", tmp_path)
     monkeypatch.setattr(machine, "find_spec", lambda name: name)
     monkeypatch.setattr(machine.shutil, "disk_usage", lambda path: type("Usage", (), {"free": free}))
-    assert [one.level for one in look_at_memory()] == ["warning"] * found
+    assert [finding.level for finding in check_memory()] == ["warning"] * found
 
 
 @pytest.fixture
 def cluster(monkeypatch, tmp_path):
-    """What Ray's cluster is to answer."""
+    """Set the answer of Ray's cluster."""
     monkeypatch.setattr(machine, "find_spec", lambda name: name)
     monkeypatch.setattr(machine.Path, "home", lambda: tmp_path)
 
     def answers(**answer):
-        monkeypatch.setattr(machine, "ask", lambda environment: answer)
+        monkeypatch.setattr(machine, "probe_cluster", lambda environment: answer)
 
     return answers
 
 
 def at_ray(environment, *, workers=1, wanted=True) -> list[Finding]:
-    return list(look_at_ray(workers, environment, wanted=wanted))
+    return list(check_ray(workers, environment, wanted=wanted))
 
 
 NOWHERE = "ConnectionError: Could not find any running Ray instance. Please specify"
 
 
-def test_a_cluster_that_does_not_answer_or_has_no_room_is_found(cluster):
-    there = {"RAY_ADDRESS": "10.0.0.1:6379"}
-    cluster(said=NOWHERE)
+def test_a_cluster_that_does_not_answer_or_has_too_few_cpus_is_found(cluster):
+    address = {"RAY_ADDRESS": "10.0.0.1:6379"}
+    cluster(error=NOWHERE)
     assert at_ray({}) == [], "it will be begun"
-    assert only(at_ray(there), "error") == NOWHERE
-    assert only(at_ray(there, wanted=False), "warning") == NOWHERE
+    assert only(at_ray(address), "error") == NOWHERE
+    assert only(at_ray(address, wanted=False), "warning") == NOWHERE
     cluster(cpus=4.0)
-    assert at_ray(there, workers=4) == []
+    assert at_ray(address, workers=4) == []
     cluster(cpus=1.0)
     assert only(at_ray({}, workers=3), "error") == "3 on 1 CPUs"
     assert only(at_ray({"RAY_ADDRESS": "ray://here:10001"}), "error") == "ray://here:10001"
 
 
 def test_a_token_that_is_refused_is_named_with_its_place(cluster, tmp_path):
-    cluster(said="AuthenticationError", refused=True)
+    cluster(error="AuthenticationError", refused=True)
     wrong = "is missing or refused; RAY_AUTH_MODE is"
-    assert only(at_ray({}), "error") == f"the one in {tmp_path}/.ray/auth_token {wrong} not set"
-    given = {"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "token"}
-    assert only(at_ray(given), "error") == f"the one in RAY_AUTH_TOKEN {wrong} token"
+    assert only(at_ray({}), "error") == f"the token in {tmp_path}/.ray/auth_token {wrong} not set"
+    variables = {"RAY_AUTH_TOKEN": "x", "RAY_AUTH_MODE": "token"}
+    assert only(at_ray(variables), "error") == f"the token in RAY_AUTH_TOKEN {wrong} token"

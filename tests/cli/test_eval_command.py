@@ -36,7 +36,7 @@ def test_a_policy_that_differs_from_the_stored_one_is_noticed(trained):
     assert out[-1].startswith("not as stored")
 
 
-def test_what_is_no_checkpoint_of_a_run_is_said_in_one_line(trained):
+def test_a_file_that_is_no_checkpoint_of_a_run_is_refused_in_one_line(trained):
     save_checkpoint("other.safetensors", {"policy": {}})
     state = load_checkpoint(RUN / "checkpoint.safetensors")
     state["config"]["colour"] = "red"
@@ -46,7 +46,7 @@ def test_what_is_no_checkpoint_of_a_run_is_said_in_one_line(trained):
         assert code == 2
         assert line.startswith(f"swath: {name}.safetensors does not fit `swath train` of this version: ")
         assert lacks in line
-    missing = "swath: no checkpoint at nowhere; give a run's folder or a .safetensors file of one"
+    missing = "swath: no checkpoint at nowhere; give a run's folder or its .safetensors file"
     assert trained("eval", "nowhere")[2] == [missing]
 
 
@@ -73,14 +73,14 @@ def test_two_checkpoints_are_compared_on_the_same_episodes(swath):
         ((-1.0, 2.0), "Neither is shown to be better: the interval holds 0; --episodes 100 narrows it."),
         ((0.0, 2.0), "Neither is shown to be better: the interval holds 0; --episodes 100 narrows it."),
         ((0.0, 0.0), "A and B have the same return in every episode."),
-        ((float("nan"), float("nan")), "Nothing can be said: there is no interval of returns that are not finite."),
+        ((float("nan"), float("nan")), "No comparison: returns that are not finite have no interval."),
     ],
 )
-def test_the_last_line_says_what_the_interval_says(interval, words):
+def test_the_last_line_describes_the_interval(interval, words):
     assert verdict(Comparison(1.0, *interval, 0.6, 20, paired=True)) == words
 
 
-def test_what_cannot_be_compared_is_said_in_one_line(trained, scripted):
+def test_runs_that_cannot_be_compared_are_refused_in_one_line(trained, scripted):
     trained("train", "Scripted-v0", *TINY, "--no-video")
     assert trained("eval", RUN, "runs/Scripted-v0-seed0")[2] == [
         "swath: A was trained on CartPole-v1, B on Scripted-v0; only policies of one env can be compared"

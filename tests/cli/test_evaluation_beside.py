@@ -1,4 +1,4 @@
-"""`swath train` evaluates beside the training, which is the same without."""
+"""`swath train` evaluates in the background, without a change of the training."""
 
 from pathlib import Path
 
@@ -22,23 +22,22 @@ def evaluations(folder):
 @pytest.fixture
 def batches(monkeypatch):
     """Copies of the batches that PPO learns from."""
-    update, seen = PPO.update, []
+    update, batches = PPO.update, []
 
     def watched(self, batch):
-        seen.append(batch.clone())
+        batches.append(batch.clone())
         return update(self, batch)
 
     monkeypatch.setattr(PPO, "update", watched)
-    return seen
+    return batches
 
 
 def test_training_batches_are_the_same_to_the_last_bit_with_and_without_evaluations(swath, batches):
     for out in ("thread", "none"):
         assert swath(*RUN, "--eval-backend", out, "--out", out)[0] == 0
-    beside, alone = batches[:3], batches[3:]
-    for one, other in zip(beside, alone, strict=True):
-        assert set(one.keys(True, True)) == set(other.keys(True, True))
-        assert all(torch.equal(one[key], other[key]) for key in one.keys(True, True))
+    for first, second in zip(batches[:3], batches[3:], strict=True):
+        assert set(first.keys(True, True)) == set(second.keys(True, True))
+        assert all(torch.equal(first[key], second[key]) for key in first.keys(True, True))
     states = [load_checkpoint(Path(out) / "checkpoint.safetensors") for out in ("thread", "none")]
     assert torch.equal(states[0]["random_state"], states[1]["random_state"])
     assert all(torch.equal(value, states[1]["policy"][name]) for name, value in states[0]["policy"].items())
@@ -55,7 +54,7 @@ def test_a_process_evaluates_what_a_thread_does_and_eval_repeats_it(swath):
         assert swath("eval", out)[1][-1] == "every episode as stored"
 
 
-def test_an_error_in_an_evaluation_costs_nothing_that_was_measured(swath, scripted):
+def test_an_error_in_an_evaluation_loses_no_row(swath, scripted):
     step = scripted.step
 
     def failing(self, action):

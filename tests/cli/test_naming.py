@@ -1,4 +1,4 @@
-"""What names mean, and what users of commands asked for: keywords for envs, films, a policy in one line, Atari."""
+"""Names on the command line, keywords of envs, films, `load_policy`, Atari."""
 
 import importlib
 from pathlib import Path
@@ -24,7 +24,7 @@ COMMANDS = {
 }
 
 
-def test_a_name_with_a_colon_is_what_the_module_has_or_an_id_that_it_registers():
+def test_a_name_with_a_colon_is_an_object_of_the_module_or_an_id_that_it_registers():
     assert env_named("named_things:plain", {}) is named_things.plain
     for name in ("named_things:NamedPlain-v0", "CartPole-v1", "CartPole"):
         assert env_named(name, {}) == name
@@ -32,7 +32,7 @@ def test_a_name_with_a_colon_is_what_the_module_has_or_an_id_that_it_registers()
 
 @pytest.mark.usefixtures("lonely")
 @pytest.mark.parametrize(
-    ("command", "name"), [*((command, "Lonely") for command in COMMANDS), ("doctor", "made"), ("collect", "Lonely-v3")]
+    ("command", "name"), [*((command, "Lonely") for command in COMMANDS), ("doctor", "make"), ("collect", "Lonely-v3")]
 )
 def test_every_command_finds_modules_of_the_current_folder(command, name, swath):
     code, out, err = swath(command, f"lonely_here:{name}", *COMMANDS[command])
@@ -59,7 +59,7 @@ UNKNOWN = {
     "CartPol-v1": "CartPol-v1: Environment `CartPol` doesn't exist. Did you mean: `CartPole`?",
     "nowhere:X": "nowhere:X: No module named 'nowhere'; modules must be installed, or in this folder",
     "named_things:plian": "named_things:plian: named_things has no 'plian'; did you mean 'plain'?",
-    "named_things:LENGTH": "named_things:LENGTH makes no env; name a class or function that makes one, or an id",
+    "named_things:LENGTH": "named_things:LENGTH makes no env; name a class or function that makes an env, or an id",
     "broken_things:X": "broken_things:X: No module named 'nothing_such'",
 }
 
@@ -67,7 +67,7 @@ UNKNOWN = {
 @pytest.mark.parametrize(
     ("command", "name"), [*(("doctor", name) for name in UNKNOWN), *((command, "nowhere:X") for command in COMMANDS)]
 )
-def test_an_env_that_there_is_not_is_one_line(command, name, swath):
+def test_an_unknown_env_is_one_line(command, name, swath):
     Path("broken_things.py").write_text("import nothing_such")
     importlib.invalidate_caches()
     code, out, err = swath(command, name, *COMMANDS[command])
@@ -87,11 +87,11 @@ def test_keywords_go_to_what_makes_the_env_in_every_command(swath):
     assert open_dataset("data").load()["observation"].shape == (16, 3)
     assert swath("doctor", *wide)[0] == 0
     assert swath("bench", *wide, "--rounds=1", "--seconds=0", "--batch=16", "--backends=inline", "--envs=2")[0] == 0
-    (said,) = swath("collect", "named_things:Wide", "--frames", "32", "--out", "data")[2]
-    assert said.startswith("swath: --out data holds data of --env-kwargs {'width': 3}, not None; ")
+    (error,) = swath("collect", "named_things:Wide", "--frames", "32", "--out", "data")[2]
+    assert error.startswith("swath: --out data has data of --env-kwargs {'width': 3}, not None; ")
     run = "runs/named_things-Wide-seed0"
-    (said,) = swath("train", "named_things:Wide", "--resume", run, "--env-kwargs.width", "4")[2]
-    assert said.startswith("swath: --env-kwargs {'width': 4} is {'width': 3} in the run that --resume names")
+    (error,) = swath("train", "named_things:Wide", "--resume", run, "--env-kwargs.width", "4")[2]
+    assert error.startswith("swath: --env-kwargs {'width': 4} is {'width': 3} in the run that --resume names")
 
 
 def test_an_evaluation_is_filmed_if_asked_and_a_run_s_policy_is_one_line(swath):
@@ -118,16 +118,16 @@ def test_a_checkpoint_runs_no_code_that_it_names(trained):
         ("train", "--resume"): "swath train os:system --resume runs/CartPole-v1-seed0",
     }
     for words, line in again.items():
-        code, out, (said,) = trained(*words, "runs/CartPole-v1-seed0")
+        code, out, (error,) = trained(*words, "runs/CartPole-v1-seed0")
         assert (code, out) == (2, [])
-        assert "names os:system, and a file does not choose what code runs; if it is yours, name it again: " in said
-        assert said.endswith(line)
+        assert "names os:system, and a file must not choose which code runs; if it is yours, name it again: " in error
+        assert error.endswith(line)
     policy = library.load_policy("runs/CartPole-v1-seed0")
     assert library.evaluate_policy(policy, "CartPole-v1", 2, warn=False)[0] > 0
     assert not Path("ran").exists()
 
 
-def test_a_run_of_a_module_goes_on_and_is_evaluated_when_the_env_is_named_again(swath):
+def test_a_run_of_a_module_continues_if_the_env_is_named_again(swath):
     name, run = "named_things:Plain", "runs/named_things-Plain-seed0"
     lines = swath("train", name, *TINY, "--no-video")[1]
     assert lines[-1] == f"to evaluate it: swath eval {run} --env {name}"
@@ -140,8 +140,8 @@ def test_a_checkpoint_whose_env_is_no_text_is_refused(env, trained):
     changed_run(env=env)
     with pytest.raises(ValueError, match=r"checkpoint\.safetensors does not fit .*: its env is .*, no name"):
         library.load_policy("runs/CartPole-v1-seed0")
-    code, _, (said,) = trained("eval", "runs/CartPole-v1-seed0")
-    assert (code, "no name" in said) == (2, True)
+    code, _, (error,) = trained("eval", "runs/CartPole-v1-seed0")
+    assert (code, "no name" in error) == (2, True)
 
 
 def test_the_policy_of_a_run_needs_no_env(swath):
@@ -152,7 +152,7 @@ def test_the_policy_of_a_run_needs_no_env(swath):
     assert library.evaluate_policy(policy, named_things.Plain(), 2, warn=False)[0] == named_things.LENGTH
 
 
-def test_atari_games_are_preprocessed_as_agents_are_used_to():
+def test_atari_games_get_the_usual_preprocessing():
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")
     env = make_env(Source(env_named("ALE/Pong-v5", {})))

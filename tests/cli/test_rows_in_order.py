@@ -25,17 +25,17 @@ def result_of(reward, seconds=0.0):
     )
 
 
-class Judge(AbstractContextManager):
-    """Plays nothing: each outcome comes after so many questions, or when somebody waits for it."""
+class FakeEvaluator(AbstractContextManager):
+    """Plays nothing: each outcome comes after some calls of `poll`, or with `wait`."""
 
     def __init__(self, outcomes, patience):
-        self.outcomes, self.patience, self.asked = deque(outcomes), patience, []
+        self.outcomes, self.patience, self.steps = deque(outcomes), patience, []
 
     def __exit__(self, *_):
         pass
 
     def trigger_eval(self, policy, step):
-        self.asked.append(step)
+        self.steps.append(step)
 
     def poll(self):
         self.patience -= 1
@@ -50,20 +50,20 @@ class Judge(AbstractContextManager):
 
 @pytest.fixture
 def train(swath, monkeypatch):
-    """Train for 640 frames with such a judge: its questions, what was written in order, and what the command did."""
+    """Train for 640 frames; return the evaluator, the checkpoints in order, and the outcome of the command."""
 
     def call(*outcomes, patience=1, every="128"):
-        judge, written = Judge(outcomes, patience), []
+        evaluator, written = FakeEvaluator(outcomes, patience), []
 
         def saved(path, state, progress):
             rewards = [float(row["eval/reward"]) for row in read_rows(RUN / "metrics.csv")[1] if row.get("eval/reward")]
             written.append((path.stem, progress.frames, progress.best, rewards))
 
-        monkeypatch.setattr(module.parts, "judge_of", lambda config, policy: judge)
+        monkeypatch.setattr(module.parts, "evaluator_of", lambda config, policy: evaluator)
         monkeypatch.setattr(module.parts, "save_run", saved)
         every = ("--eval-every", every) if every else ()
-        answer = swath("train", "CartPole-v1", "--frames", "640", *SMALL, *every, "--no-video", "--log", "csv")
-        return judge, written, answer
+        outcome = swath("train", "CartPole-v1", "--frames", "640", *SMALL, *every, "--no-video", "--log", "csv")
+        return evaluator, written, outcome
 
     return call
 
@@ -74,8 +74,10 @@ def frames():
 
 @pytest.mark.parametrize("patience", [1, 100])
 def test_rows_and_checkpoints_are_in_order_however_late_evaluations_are(patience, train):
-    judge, written, (code, _, _) = train(*map(result_of, [5.0, float("nan"), 5.0, 6.0, 1.0, 2.0]), patience=patience)
-    assert (code, judge.asked, frames()) == (0, [0, 128, 256, 384, 512, 640], [0, 128, 256, 384, 512, 640])
+    evaluator, written, (code, _, _) = train(
+        *map(result_of, [5.0, float("nan"), 5.0, 6.0, 1.0, 2.0]), patience=patience
+    )
+    assert (code, evaluator.steps, frames()) == (0, [0, 128, 256, 384, 512, 640], [0, 128, 256, 384, 512, 640])
     assert [at for name, at, *_ in written if name == "checkpoint"] == [0, 128, 256, 384, 512, 640]
     assert [at for name, at, *_ in written if name == "best"] == [0, 384]
     assert [best for name, _, best, _ in written if name == "checkpoint"] == [5.0, 5.0, 5.0, 6.0, 6.0, 6.0]
@@ -83,7 +85,7 @@ def test_rows_and_checkpoints_are_in_order_however_late_evaluations_are(patience
         assert name != "best" or rewards[-1] == best
 
 
-def test_an_evaluation_that_lost_its_workers_is_a_line_and_the_run_goes_on(train):
+def test_an_evaluation_that_lost_its_workers_is_a_line_and_the_run_continues(train):
     _, written, (code, out, _) = train(WorkerLost("worker 0 died"), *map(result_of, range(5)))
     assert code == 0
     assert "no evaluation at 0 frames: worker 0 died" in out
@@ -91,7 +93,7 @@ def test_an_evaluation_that_lost_its_workers_is_a_line_and_the_run_goes_on(train
 
 
 def test_by_default_evaluations_take_at_most_a_quarter_of_the_frames_or_of_the_time(train):
-    judge, _, _ = train(*(result_of(1.0, seconds=1e6) for _ in range(2)), every=None)
-    assert judge.asked == [0, 640]
-    judge, _, _ = train(*map(result_of, range(6)), every=None)
-    assert judge.asked == [0, 128, 256, 384, 512, 640]
+    evaluator, _, _ = train(*(result_of(1.0, seconds=1e6) for _ in range(2)), every=None)
+    assert evaluator.steps == [0, 640]
+    evaluator, _, _ = train(*map(result_of, range(6)), every=None)
+    assert evaluator.steps == [0, 128, 256, 384, 512, 640]

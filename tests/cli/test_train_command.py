@@ -1,4 +1,4 @@
-"""`swath train`: what it leaves behind, how it is stopped and goes on."""
+"""`swath train`: its files, Ctrl-C, and resumed runs."""
 
 import json
 import signal
@@ -12,7 +12,7 @@ import pytest
 from cli_toys import SMALL, TINY
 
 from swath.cli import run as module
-from swath.cli.failure import ANSWER, StopRequest
+from swath.cli.failure import STOPPING, StopRequest
 from swath.cli.naming import RunFolder
 from swath.report.checkpoint import load_checkpoint
 from swath.report.sinks import read_rows
@@ -24,7 +24,7 @@ def frames_of(folder):
     return [int(row["frames"]) for row in read_rows(folder / "metrics.csv")[1]]
 
 
-def test_a_run_leaves_everything_behind(swath):
+def test_a_run_writes_all_its_files(swath):
     code, _, err = swath("train", "CartPole-v1", *TINY)
     assert (code, err) == (0, [])
     names = "best.safetensors checkpoint.safetensors curve.png metrics.csv summary.json tensorboard video.mp4"
@@ -45,7 +45,7 @@ def test_runs_never_share_a_folder(trained):
     assert sorted(path.name for path in Path("runs").iterdir()) == ["CartPole-v1-seed0", "CartPole-v1-seed0-2"]
     code, _, err = trained("train", "CartPole-v1", *TINY, "--out", RUN)
     assert code == 2
-    assert err[0].startswith(f"swath: --out {RUN} is not empty; choose another folder, or go on with its run: ")
+    assert err[0].startswith(f"swath: --out {RUN} is not empty; choose another folder, or continue its run: ")
 
 
 def test_a_resumed_run_goes_on_where_it_was(trained):
@@ -53,7 +53,7 @@ def test_a_resumed_run_goes_on_where_it_was(trained):
     code, out, _ = trained("train", "CartPole-v1", "--resume", RUN, "--frames", "512", "--envs", "2", "--no-video")
     after = load_checkpoint(RUN / "checkpoint.safetensors")
     assert code == 0
-    assert out[1] == "goes on at 256 frames; simulators are not saved, so episodes begin anew"
+    assert out[1] == "continues at 256 frames; simulators are not saved, so episodes begin again"
     assert frames_of(RUN) == [0, 128, 256, 384, 512]
     assert (before["learner"]["updates"], after["learner"]["updates"]) == (2, 4)
     assert after["collector"]["life"] > before["collector"]["life"]
@@ -71,14 +71,14 @@ def test_ctrl_c_stops_after_the_running_batch_and_keeps_everything(swath, interr
     assert load_checkpoint(folder / "checkpoint.safetensors")["progress"]["frames"] == 256
     assert (folder / "curve.png").is_file()
     assert "stopping after this batch; Ctrl-C again ends at once" in out
-    assert "stopped at 256 frames; to go on:" in out
+    assert "stopped at 256 frames; to continue:" in out
     assert f"  swath train --resume {folder}" in out
     assert swath("train", "--resume", folder, "--frames", "384", "--no-video")[0] == 0
     assert frames_of(folder) == [128, 256, 384]
 
 
 class Death(BaseException):
-    """Nobody is told of it."""
+    """No code of the library catches it."""
 
 
 @pytest.mark.parametrize("died_after", [1, 3, 4])
@@ -118,7 +118,7 @@ def test_a_checkpoint_does_not_fit_an_env_that_has_changed(swath, scripted):
     for arguments in (["train", "--frames", "512", "--resume"], ["eval"]):
         code, _, err = swath(*arguments, folder)
         assert (code, len(err)) == (2, 1)
-        assert err[0].startswith(f"swath: {folder}/checkpoint.safetensors does not fit Scripted-v0 as it is here (")
+        assert err[0].startswith(f"swath: {folder}/checkpoint.safetensors does not fit the present Scripted-v0 (")
         assert "size mismatch" in err[0]
 
 
@@ -128,8 +128,8 @@ def test_missing_extras_cost_one_line_each_and_not_the_run(swath, monkeypatch):
         monkeypatch.setitem(sys.modules, package, None)
     code, out, _ = swath("train", "CartPole-v1", *TINY)
     assert code == 0
-    for what, extra in zip(missing.values(), ("tensorboard", "plot", "video"), strict=True):
-        assert [text for text in out if text.startswith(f"no {what}: ") and f'pip install "swath[{extra}]"' in text]
+    for feature, extra in zip(missing.values(), ("tensorboard", "plot", "video"), strict=True):
+        assert [text for text in out if text.startswith(f"no {feature}: ") and f'pip install "swath[{extra}]"' in text]
     assert not {"tensorboard", "curve.png", "video.mp4"} & {path.name for path in RUN.iterdir()}
 
 
@@ -137,9 +137,9 @@ def test_missing_extras_cost_one_line_each_and_not_the_run(swath, monkeypatch):
     ("arguments", "message"),
     [
         (["CartPole-v9"], "CartPole-v9: Environment version `v9`"),
-        ([], "train: name an env, such as: swath train CartPole-v1"),
+        ([], "train: name an env, for example: swath train CartPole-v1"),
         (["CartPole-v1", "--frames", "0"], 'Invalid value "0" for --frames. Must be >= 1.'),
-        (["CartPole-v1", "--frames", "1.5"], "Invalid value for --frames: 1.5 is no whole number"),
+        (["CartPole-v1", "--frames", "1.5"], "Invalid value for --frames: 1.5 is not an integer"),
         (["CartPole-v1", "--fraems", "9"], "Unknown option: --fraems. Did you mean --frames?; swath train --help"),
         (["CartPole-v1", "--device", "moon"], "--device moon cannot be used here"),
         (["CartPole-v1", "--ppo.clip", "none"], "LearnerConfig: clip=None must be above 0 and finite"),
@@ -148,7 +148,7 @@ def test_missing_extras_cost_one_line_each_and_not_the_run(swath, monkeypatch):
         (["Unserved-v0"], "Unserved-v0: "),
     ],
 )
-def test_what_the_user_can_put_right_is_one_line_and_leaves_no_folder(arguments, message, swath):
+def test_a_wrong_argument_is_one_line_and_leaves_no_folder(arguments, message, swath):
     gym.register("Unserved-v0", Unserved)
     code, out, err = swath("train", *arguments)
     del gym.registry["Unserved-v0"]
@@ -174,7 +174,7 @@ class Unserved(gym.Env):
         ([], "--resume runs/CartPole-v1-seed0: 256 of 256 frames are done; give more with --frames"),
     ],
 )
-def test_what_a_resumed_run_cannot_change_is_said(arguments, message, trained):
+def test_an_option_that_a_resumed_run_cannot_change_is_refused(arguments, message, trained):
     code, _, err = trained("train", *arguments, "--resume", RUN)
     assert (code, err) == (2, ["swath: " + message])
 
@@ -185,7 +185,7 @@ def test_the_first_signal_only_asks_and_the_exit_code_names_it(number, code, cap
     with StopRequest(print) as stop:
         signal.raise_signal(number)
         assert stop.requested == number
-    assert capsys.readouterr().out == ANSWER + "\n"
+    assert capsys.readouterr().out == STOPPING + "\n"
     assert stop.exit_code == code
     assert signal.getsignal(signal.SIGTERM) == before
 

@@ -1,4 +1,4 @@
-"""`swath train --log`: where the numbers go beside `metrics.csv`."""
+"""`swath train --log`: further logs than `metrics.csv`."""
 
 import sys
 from pathlib import Path
@@ -17,12 +17,12 @@ QUICK = [*TINY, "--no-video", "--eval-backend", "none"]
 
 
 class Noted:
-    """A sink that keeps what it gets."""
+    """A sink that keeps its rows."""
 
     place = "nowhere"
 
-    def __init__(self, given, settings):
-        self.given, self.settings, self.rows, self.closed = given, settings, {}, 0
+    def __init__(self, arguments, settings):
+        self.arguments, self.settings, self.rows, self.closed = arguments, settings, {}, 0
 
     def log(self, frames, metrics):
         self.rows[frames] = dict(metrics)
@@ -33,12 +33,12 @@ class Noted:
 
 @pytest.fixture
 def noted(monkeypatch):
-    """Sinks that were opened instead of those of the extras, by name."""
-    made = {}
+    """Replace the sinks of the extras; return the opened ones by name."""
+    opened = {}
 
     def instead_of(name):
-        def make(*given, **settings):
-            return made.setdefault(name, Noted(given, settings))
+        def make(*arguments, **settings):
+            return opened.setdefault(name, Noted(arguments, settings))
 
         return make
 
@@ -46,7 +46,7 @@ def noted(monkeypatch):
         monkeypatch.setitem(sys.modules, module, ModuleType(module))
     for name in ("WandbSink", "MlflowSink", "PrometheusSink", "TensorBoardSink"):
         monkeypatch.setattr(all_sinks, name, instead_of(name))
-    return made
+    return opened
 
 
 def test_every_log_gets_every_row_and_is_closed(swath, noted):
@@ -60,7 +60,7 @@ def test_every_log_gets_every_row_and_is_closed(swath, noted):
     about = {"name": RUN.name}
     assert noted["WandbSink"].settings == {**about, "project": "mine"}
     assert noted["MlflowSink"].settings == {**about, "experiment": "theirs"}
-    assert noted["PrometheusSink"].given == (0, "127.0.0.1")
+    assert noted["PrometheusSink"].arguments == (0, "127.0.0.1")
     assert "wandb: nowhere" in out
     assert not (RUN / "tensorboard").exists()
 
@@ -75,6 +75,6 @@ def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, m
 
 
 @pytest.mark.parametrize("text", ["vandb", "csv:x", "wandb:", "prometheus:x", ""])
-def test_words_that_name_no_log_are_refused(text):
+def test_unknown_logs_are_refused(text):
     with pytest.raises(UsageError, match=r"must be of csv, tensorboard, wandb\[:PROJECT\]"):
         logs_named(text)

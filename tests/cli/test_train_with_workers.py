@@ -18,11 +18,11 @@ def test_ctrl_c_in_a_terminal_reaches_all_processes_and_the_run_stops_after_its_
     )
     with started as child:
         try:
-            seen = next((line for line in child.stdout if ": evaluation " in line), "nothing")
+            line = next((line for line in child.stdout if ": evaluation " in line), "nothing")
             os.killpg(child.pid, signal.SIGINT)
             rest, errors = child.communicate(timeout=DEADLINE_S)
         finally:
             child.kill()
-    assert "at step 0" in seen
+    assert "at step 0" in line
     assert (child.returncode, errors) == (130, "")
-    assert "to go on:\n  swath train --resume runs/CartPole-v1-seed0" in rest
+    assert "to continue:\n  swath train --resume runs/CartPole-v1-seed0" in rest

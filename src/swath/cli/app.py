@@ -1,9 +1,9 @@
-"""The command line: from its words to a command's exit code."""
+"""The command line: parses arguments, runs a command and returns its exit code."""
 
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cyclopts import App, CycloptsError
 
@@ -34,24 +34,24 @@ app.command(bench, usage="Usage: swath bench ENV [OPTIONS]", sort_key=5)
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Carry out a command line and return its exit code.
+    """Run a command line and return its exit code.
 
-    What the user can put right is one line on stderr and code 2. What ends a run is one line and code 1, above the
+    A wrong argument is one line on stderr and code 2. An error that ends a run is one line and code 1, above the
     traceback if an env or a policy raised; Ctrl-C is one line and code 130.
     """
     try:
         command, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
-        answer: Any = command(*bound.args, **bound.kwargs)
+        code: int | None = command(*bound.args, **bound.kwargs)
     except CycloptsError as error:
         where = " ".join(("swath", *(error.command_chain or ()), "--help"))
-        return _complain(f"{' '.join(str(error).split())}; {where} shows what there is", USAGE)
+        return _print_error(f"{' '.join(str(error).split())}; {where} lists the options", USAGE)
     except BrokenOffError as error:
-        return _complain(str(error), error.code)
+        return _print_error(str(error), error.code)
     except KeyboardInterrupt:
-        return _complain("interrupted", INTERRUPTED)
-    return answer or 0
+        return _print_error("interrupted", INTERRUPTED)
+    return code or 0
 
 
-def _complain(text: str, code: int) -> int:
+def _print_error(text: str, code: int) -> int:
     print("swath:", text, file=sys.stderr)
     return code

@@ -1,4 +1,4 @@
-"""`swath bench`: which setting makes most frames per second."""
+"""`swath bench`: find the setting with the most frames per second."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 Place = Literal["inline", "process", "thread", "ray"]
 Setting = tuple[str, int, int | None]
-"""Backend, workers, envs of each; `None` for an env that is batched already."""
+"""Backend, workers, envs of each worker; `None` for an env that is batched already."""
 
 
 def read_counts(_type: Any, tokens: Sequence[Token]) -> tuple[int, ...]:
-    """Read `8` and `1,4,8`."""
+    """Parse `8` or `1,4,8`."""
     counts = tuple(int(word) for token in tokens for word in token.value.split(","))
     if min(counts) < 1:
         raise ValueError("numbers must be at least 1")
@@ -58,22 +58,22 @@ def bench(
     env_kwargs: options.Words | None = None,
     out: Annotated[Path | None, Parameter(group=options.FILES, show_default=False)] = None,
 ) -> int:
-    """Measure how many frames per second an env and a policy make, in many settings, and name the best.
+    """Measure the frames per second of an env and a policy in many settings, and name the best setting.
 
-    Settings take turns. A turn draws batches and does nothing else with them; its first batch, for which workers are
-    built, is not counted.
+    Settings take turns. A turn draws batches and does nothing else with them. Its first batch does not count, since
+    workers start then.
 
     Args:
-        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
-            that importing the module registers; modules of the current folder are found, too.
-        policy: Who acts: a folder of `swath train`, a checkpoint of one, or module:name. [default: random actions]
-        backends: Where workers live, of inline, process, thread and ray, with commas.
-        workers: Numbers of workers, with commas; inline there is one. [default: 1,2,4,8, up to the CPUs]
+        env: An id, for example CartPole-v1, or module:name, where name is a class or function that makes an env, or
+            an id that importing the module registers. The current folder may have the module.
+        policy: The policy: a folder or a checkpoint of `swath train`, or module:name. [default: random actions]
+        backends: Places of workers: inline, process, thread and ray, with commas.
+        workers: Numbers of workers, with commas; inline has one. [default: 1,2,4,8, up to the CPUs]
         envs: Numbers of envs that each worker steps together, with commas. [default: 1,4,8,16]
-        batch: Frames of a batch, rounded up to whole steps of all envs.
+        batch: Frames of a batch, rounded up to full steps of all envs.
         rounds: Turns of each setting.
         seconds: Length of a turn.
-        env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
+        env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
         out: File for the figures, in CSV.
     """
     places, kwargs = backends.split(","), options.read_values(env_kwargs or {})
@@ -89,8 +89,8 @@ def bench(
 
     torch.set_num_threads(1)
     with broken_off(env), refusing():
-        actor, one = actor_named(policy, env, kwargs), make_env(Source(make))
-        one.close()
+        actor, instance = actor_named(policy, env, kwargs), make_env(Source(make))
+        instance.close()
         if out is not None:
             out.touch()
     counts = workers or [number for number in (1, 2, 4, 8) if number <= (os.cpu_count() or 1)]
@@ -98,34 +98,34 @@ def bench(
         (place, count, size)
         for place in places
         for count in ((1,) if place == options.INLINE else counts)
-        for size in ((None,) if is_vector_env(one) else envs)
+        for size in ((None,) if is_vector_env(instance) else envs)
     ]
     rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
-    # What new processes are forked from is kept from one setting to the next.
-    kept = closing(backend_named(options.PROCESS)) if options.PROCESS in places else nullcontext()
-    with broken_off(env), kept, console.status("") as status:
+    # All settings fork their processes from one server.
+    fork_server = closing(backend_named(options.PROCESS)) if options.PROCESS in places else nullcontext()
+    with broken_off(env), fork_server, console.status("") as status:
         for turn, setting in enumerate(settings * rounds):
             status.update(f"{turn + 1} of {len(settings) * rounds}: {options.place_words(*setting)}")
             rates[setting].append(_rate(env, kwargs, actor, setting, batch, seconds))
     table = options.table_of("backend", "workers", "envs each", "frames/s", "lowest", "highest")
-    for setting, seen in rates.items():
-        place = [str("-" if each is None else each) for each in setting]
-        table.add_row(*place, *(f"{rate:,.0f}" for rate in (median(seen), min(seen), max(seen))))
+    for setting, samples in rates.items():
+        cells = ["-" if value is None else str(value) for value in setting]
+        table.add_row(*cells, *(f"{rate:,.0f}" for rate in (median(samples), min(samples), max(samples))))
     console.print(table)
     if out is not None:
-        rows = [[*setting, round(median(seen), 1), len(seen)] for setting, seen in rates.items()]
+        rows = [[*setting, round(median(samples), 1), len(samples)] for setting, samples in rates.items()]
         with out.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([["backend", "workers", "envs", "frames_per_second", "rounds"], *rows])
     backend, count, size = best = max(rates, key=lambda setting: median(rates[setting]))
     console.print(f"best: {options.place_words(*best)}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
     if size is not None:
-        words = ("--envs", size, "--workers", count, "--backend", backend, "--batch", batch)
-        console.print(f"to train so: {command_line('train', env, *words)}", soft_wrap=True)
+        arguments = ("--envs", size, "--workers", count, "--backend", backend, "--batch", batch)
+        console.print(f"to train so: {command_line('train', env, *arguments)}", soft_wrap=True)
     return OK
 
 
 def frames_per_second(collector: Collector, seconds: float) -> float:
-    """Frames per second of the batches that are drawn in so many seconds, at least one, after a first one."""
+    """Return the frames per second of drawing batches for some seconds, without the first batch."""
     from swath.cli.parts import rows_of
 
     batches = iter(collector)

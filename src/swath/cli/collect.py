@@ -1,7 +1,7 @@
 """`swath collect`: collect experience, and write it to disk.
 
 ```
- collector ──batch──▶ rows [n], valid ones only, no more than are asked for ──▶ dataset, with the collector's state
+ collector ──batch──▶ valid rows [n], at most as many as requested ──▶ dataset, with the collector's state
 ```
 """
 
@@ -28,27 +28,27 @@ if TYPE_CHECKING:
     from swath.report.datasets import DatasetManifest
 
 OF_THE_DATA = ("env", "env_kwargs", "greedy", "max_episode_steps", "keep_float64", "envs", "workers", "backend", "seed")
-"""Which options say what the data are, beside the policy's weights; the others say how many and how."""
+"""Options that, with the policy's weights, determine the data; further options set the number and the speed."""
 
 
 class CollectOptions(WorkersOptions, total=False):
-    """Options of `swath collect`; those that were not given are not there.
+    """Options of `swath collect`; options that the user leaves out are missing.
 
     Attributes:
-        frames: Frames to have in the end, exactly; a larger number goes on with what is there. [default: 100000]
+        frames: Frames of the finished dataset, exactly; a larger number extends a dataset. [default: 100000]
         envs: Envs that each worker steps together. [default: 8]
         workers: Workers that collect; every batch has a share of each. [default: 1]
         backend: Where workers live: inline (one, in this process), process, thread or ray.
             [default: inline for one worker, else process]
-        batch: Most frames that are written at a time, and that a crash can cost. [default: 10000]
+        batch: Most frames per write, and most frames that a crash can lose. [default: 10000]
         seed: Root of all seeds. [default: 0]
-        device: Where the policy is: cpu, cuda, cuda:1; on Ray it is on the CPU. [default: cpu]
+        device: Device of the policy: cpu, cuda, cuda:1; on Ray always the CPU. [default: cpu]
         threads: Threads for torch; small networks are fastest with one. [default: 1]
-        env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
-        policy: Who acts: a folder of `swath train`, or a checkpoint of one. [default: random actions]
+        env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
+        policy: The policy: a folder or a checkpoint of `swath train`. [default: random actions]
         greedy: Take the policy's most probable action.
-        max_episode_steps: Truncate episodes at this many steps. [default: where the env does so]
-        keep_float64: Keep observations of float64, which become float32 otherwise.
+        max_episode_steps: Truncate episodes after this many steps. [default: the env's own limit]
+        keep_float64: Keep observations of float64; otherwise they become float32.
     """
 
     policy: Annotated[Path, Parameter(group=OPTIONS)]
@@ -59,12 +59,12 @@ class CollectOptions(WorkersOptions, total=False):
 
 @dataclass(frozen=True)
 class CollectConfig(Collecting):
-    """What is collected.
+    """The options of one dataset.
 
     Attributes:
-        policy: the checkpoint of who acts, or the folder of its run; `None` for random actions.
-        greedy: whether it takes its most probable action.
-        max_episode_steps: where episodes are truncated.
+        policy: a checkpoint of the policy, or the folder of its run; `None` for random actions.
+        greedy: whether the policy takes its most probable action.
+        max_episode_steps: step limit of episodes.
         keep_float64: whether observations of float64 stay float64.
     """
 
@@ -78,22 +78,22 @@ class CollectConfig(Collecting):
 def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **options: Unpack[CollectOptions]) -> int:
     """Collect experience in an env and write it to disk.
 
-    The same command goes on with what is there, until there are as many frames as asked for. Ctrl-C stops after the
-    running batch. However it ends, what lies there are whole batches, and no frame comes twice.
+    The same command extends an unfinished dataset until it has the requested frames. Ctrl-C stops after the running
+    batch. A dataset always has complete batches, and never a frame twice.
 
     Args:
-        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
-            that importing the module registers; modules of the current folder are found, too.
-        out: Where to: a path that ends in .parquet is a folder of Parquet files, any other one of memory-mapped
+        env: An id, for example CartPole-v1, or module:name, where name is a class or function that makes an env, or
+            an id that importing the module registers. The current folder may have the module.
+        out: Folder of the dataset. If its name ends in .parquet it gets Parquet files, otherwise memory-mapped
             TensorDicts.
     """
-    given: dict[str, Any] = {**options, "env_kwargs": read_values(options.get("env_kwargs", {}))}
-    config = CollectConfig(env, **given)
-    who = "random"
+    values: dict[str, Any] = {**options, "env_kwargs": read_values(options.get("env_kwargs", {}))}
+    config = CollectConfig(env, **values)
+    policy_id = "random"
     if config.policy is not None:
-        who = hashlib.sha256(find_checkpoint(config.policy).read_bytes()).hexdigest()[:16]
+        policy_id = hashlib.sha256(find_checkpoint(config.policy).read_bytes()).hexdigest()[:16]
     elif config.greedy:
-        raise UsageError("--greedy is about the actions of a policy; name one with --policy")
+        raise UsageError("--greedy needs a policy; name it with --policy")
     env_named(env, config.env_kwargs)
     console = starting()
     import torch
@@ -109,34 +109,36 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
         if policy is not None:
             policy.to(device)
         settings = {name: getattr(config, name) for name in OF_THE_DATA}
-        # What older datasets lack is `None`.
+        # Older datasets lack some settings, which read as `None`.
         settings |= {
-            "policy": who,
+            "policy": policy_id,
             "env_kwargs": config.env_kwargs or None,
             "keep_float64": config.keep_float64 or None,
         }
         found = DatasetManifest.read(out) if (out / NAME).is_file() else None
         if found is not None:
             for name, value in settings.items():
-                if (known := found.settings.get(name)) != value:
-                    way_out = "repeat the options to go on with it, or choose another --out"
-                    raise UsageError(f"--out {out} holds data of {flag(name)} {known}, not {value}; {way_out}")
+                if (stored := found.settings.get(name)) != value:
+                    way_out = "repeat the options to extend it, or choose another --out"
+                    raise UsageError(f"--out {out} has data of {flag(name)} {stored}, not {value}; {way_out}")
             if found.frames > config.frames:
-                raise UsageError(f"--out {out} holds {found.frames:,} frames; give more with --frames")
+                raise UsageError(f"--out {out} has {found.frames:,} frames; give more with --frames")
     code = OK
     if found is None or found.frames < config.frames:
-        with broken_off(env, lambda: "the same command goes on"), held(out, "swath collect"):
+        with broken_off(env, lambda: "the same command continues"), held(out, "swath collect"):
             code, found = _collect(config, policy, out, settings, console)
     parts = f"{len(found.parts)} part{'s' * (len(found.parts) != 1)}"
-    what = f"{found.frames:,} frames, {found.episodes:,} ended episodes, {parts}"
-    console.print(f"{out}: {what}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)
+    contents = f"{found.frames:,} frames, {found.episodes:,} ended episodes, {parts}"
+    console.print(f"{out}: {contents}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)
     return code
 
 
 def _collect(
     config: CollectConfig, policy: Any, out: Path, settings: dict[str, Any], console: Console
 ) -> tuple[int, DatasetManifest]:
-    """Collect what is missing, or until the batch after which a stop was asked for; the exit code and what is there."""
+    """Collect the missing frames, or stop early on Ctrl-C; return the exit code and the dataset's manifest."""
+    import torch
+
     from swath.cli.parts import collector_of, rows_of, with_weights
     from swath.report.datasets import NAME, DatasetWriter
     from swath.report.display import Display, duration
@@ -156,10 +158,10 @@ def _collect(
                 exploration_type=ExplorationType.DETERMINISTIC if config.greedy else ExplorationType.RANDOM,
             )
             stack.enter_context(collector)
-            if (state := writer.manifest.state) is not None:  # a life that was written is never lived again
+            if (state := writer.manifest.state) is not None:  # seeds and ids continue, so that no episode repeats
                 collector.load_state_dict(with_weights(state, {} if policy is None else policy.state_dict()))
-        who = "random actions" if config.policy is None else str(config.policy)
-        display = Display(console, config.env, (who, config.place, f"seed {config.seed}"), HINT)
+        policy_name = "random actions" if config.policy is None else str(config.policy)
+        display = Display(console, config.env, (policy_name, config.place, f"seed {config.seed}"), HINT)
         stack.callback(display.close)
         stop, began = stack.enter_context(StopRequest(display.print)), time.monotonic()
 
@@ -168,12 +170,12 @@ def _collect(
             display.show({**collector.stats("both"), **counts})
 
         if before:
-            display.print(f"goes on at {before:,} frames; simulators are not saved, so episodes begin anew")
+            display.print(f"continues at {before:,} frames; simulators are not saved, so episodes begin again")
         show()
         for batch in collector:
             rows = rows_of(batch)[: config.frames - writer.manifest.frames]
             state = with_weights(collector.state_dict(), None)
-            writer.append(rows, json.loads(json.dumps(state, default=lambda one: one.item())))  # tensors of one number
+            writer.append(rows, json.loads(json.dumps(state, default=torch.Tensor.item)))
             show()
             if writer.manifest.frames >= config.frames or stop.requested:
                 break
@@ -182,5 +184,5 @@ def _collect(
     console.print(f"collected {now - before:,} frames in {duration(seconds)}, {rate:,.0f} frames/s", soft_wrap=True)
     if now >= config.frames:
         return OK, writer.manifest
-    console.print(f"stopped at {now:,} frames; the same command goes on", soft_wrap=True)
+    console.print(f"stopped at {now:,} frames; the same command continues", soft_wrap=True)
     return stop.exit_code, writer.manifest

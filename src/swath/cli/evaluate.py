@@ -1,4 +1,4 @@
-"""`swath eval`: the evaluation of a checkpoint once more, or of two checkpoints on the same episodes."""
+"""`swath eval`: evaluate a checkpoint again, or compare two checkpoints on the same episodes."""
 
 from __future__ import annotations
 
@@ -31,16 +31,16 @@ def evaluate(
     env: Text | None = None,
     video: Annotated[Path | None, Parameter(group=FILES, show_default=False)] = None,
 ) -> int:
-    """Repeat the evaluation of a checkpoint and print it beside the stored one, or compare two on the same episodes.
+    """Repeat the evaluation of a checkpoint and compare it with the stored one, or compare two checkpoints.
 
     Args:
-        checkpoint: A run's folder, or a .safetensors file of one.
-        other: A second one, of the same env; the table says whether it is better, and how sure that is.
-        episodes: Episodes to play. [default: as many as in the (first) run]
-        seed: Root of the episodes' seeds. [default: that of the (first) run]
-        device: Where the networks are. [default: that of the (first) run]
-        env: The env to play in, as `swath train` takes it; needed where the run's is module:name, since a file must
-            not choose which code runs. [default: that of the (first) run]
+        checkpoint: A run's folder, or a .safetensors file of a run.
+        other: A second checkpoint, of the same env; the table says whether it is better, with an interval.
+        episodes: Episodes to play. [default: the number of the (first) run]
+        seed: Root of the episodes' seeds. [default: the seed of the (first) run]
+        device: Device of the networks. [default: the device of the (first) run]
+        env: The env, as for `swath train`; required if the run's env is module:name, since a file must not choose
+            which code runs. [default: the env of the (first) run]
         video: Film the first episode of the (first) policy: an .mp4 file.
     """
     files = [find_checkpoint(path) for path in (checkpoint, other) if path is not None]
@@ -53,9 +53,9 @@ def evaluate(
     with refusing():
         runs = [parts.open_run(file) for file in files]
     parts.require_safe_env(runs[0], env, command_line("eval", *files, "--env", runs[0].config.env))
-    asked = {"eval_episodes": episodes, "seed": seed, "device": device, "env": env}
-    given: dict[str, Any] = {name: value for name, value in asked.items() if value is not None}
-    config = replace(runs[0].config, eval_backend=THREAD, **given)
+    options: dict[str, Any] = {"eval_episodes": episodes, "seed": seed, "device": device, "env": env}
+    changes = {name: value for name, value in options.items() if value is not None}
+    config = replace(runs[0].config, eval_backend=THREAD, **changes)
     env, count = config.env, config.eval_episodes
     first, last = runs[0].config.env, runs[-1].config.env
     if first != last:
@@ -67,8 +67,10 @@ def evaluate(
         policies = [
             parts.actor_named(file, env, config.env_kwargs).to(parts.device_named(config.device)) for file in files
         ]
-        with parts.judge_of(config, policies[0]) as judge:
-            results = [judge.evaluate(policy, run.progress.frames) for policy, run in zip(policies, runs, strict=True)]
+        with parts.evaluator_of(config, policies[0]) as evaluator:
+            results = [
+                evaluator.evaluate(policy, run.progress.frames) for policy, run in zip(policies, runs, strict=True)
+            ]
     names = [f"{run.file}, after {run.progress.frames:,} frames" for run in runs]
     if other is not None:
         lines = [f"{env}: A and B play the same {count} episodes", f"  A  {names[0]}", f"  B  {names[1]}"]
@@ -92,7 +94,7 @@ def evaluate(
 
 
 def comparison_table(comparison: Comparison, gains: Floats) -> Table:
-    """How much better B is than A, episode by episode.
+    """Return a table of the difference between B and A, episode by episode.
 
     Args:
         comparison: of B with A.
@@ -108,10 +110,10 @@ def comparison_table(comparison: Comparison, gains: Floats) -> Table:
 
 
 def verdict(comparison: Comparison) -> str:
-    """What the interval of the difference says, in a sentence."""
+    """Describe the interval of the difference in a sentence."""
     low, high = comparison.ci_low, comparison.ci_high
     if isnan(low) or isnan(high):
-        return "Nothing can be said: there is no interval of returns that are not finite."
+        return "No comparison: returns that are not finite have no interval."
     if low == high == 0:
         return "A and B have the same return in every episode."
     if low > 0:

@@ -1,11 +1,11 @@
-"""What names on the command line mean: envs, modules, folders of runs.
+"""Names on the command line: envs, modules, folders of runs.
 
 CartPole-v1          an id of Gymnasium's
-ALE/Pong-v5          an id of Atari's: with the usual preprocessing
+ALE/Pong-v5          an Atari game, with the usual preprocessing
 module:Corridor-v0   an id that importing the module registers
 module:Corridor      a class, or a function that makes an env
 
-Modules are those that are installed, and those in the current folder.
+Modules are installed, or in the current folder.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ FRAMES_IN_A_STACK = 4
 
 
 def env_named(name: str, kwargs: Mapping[str, Any]) -> Any:
-    """What makes the env: an id of Gymnasium's, or a callable.
+    """Return the env that a name means: an id of Gymnasium's, or a callable that makes it.
 
     Args:
-        name: as above.
-        kwargs: keywords for what makes it.
+        name: see the module.
+        kwargs: keywords of the env.
 
     Raises:
-        UsageError: there is no such module, or no such env.
+        UsageError: the module or the env does not exist.
         BrokenOffError: the module raises when it is imported.
     """
     from gymnasium import make, spec
@@ -45,10 +45,10 @@ def env_named(name: str, kwargs: Mapping[str, Any]) -> Any:
 
     module, _, identifier = name.rpartition(":")
     if module and "-v" not in identifier:
-        found = object_named(name)
-        if not callable(found):
-            raise UsageError(f"{name} makes no env; name a class or function that makes one, or an id")
-        return partial(found, **kwargs) if kwargs else found
+        maker = object_named(name)
+        if not callable(maker):
+            raise UsageError(f"{name} makes no env; name a class or function that makes an env, or an id")
+        return partial(maker, **kwargs) if kwargs else maker
     if module:
         _imported(module, name)
     if name.startswith("ALE/"):
@@ -61,7 +61,7 @@ def env_named(name: str, kwargs: Mapping[str, Any]) -> Any:
 
 
 def preprocessed(name: str, **kwargs: Any) -> Any:
-    """An Atari game as agents are used to it: 84 by 84, grey, every fourth frame, a stack of four of these."""
+    """Make an Atari game with the usual preprocessing: 84 by 84, grey, every fourth frame, a stack of four frames."""
     import gymnasium as gym
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
@@ -72,10 +72,10 @@ def preprocessed(name: str, **kwargs: Any) -> Any:
 
 
 def object_named(name: str) -> Any:
-    """What `module:name` is.
+    """Return the object that `module:name` means.
 
     Raises:
-        UsageError: there is no such module, or no such name in it.
+        UsageError: the module or the name does not exist.
         BrokenOffError: the module raises when it is imported.
     """
     module, _, attribute = name.rpartition(":")
@@ -86,9 +86,9 @@ def object_named(name: str) -> Any:
 
 
 def _imported(module: str, name: str) -> Any:
-    """The module; those of the current folder are found, here and by all workers, as by `python -m`."""
-    if (here := str(Path.cwd())) not in sys.path:
-        sys.path.insert(0, here)
+    """Import a module, also of the current folder, which this process and all workers search as `python -m` does."""
+    if (folder := str(Path.cwd())) not in sys.path:
+        sys.path.insert(0, folder)
     try:
         return import_module(module)
     except ModuleNotFoundError as missing:
@@ -98,12 +98,12 @@ def _imported(module: str, name: str) -> Any:
 
 
 def resume_line(env: str, path: Path) -> str:
-    """Write the command that goes on with a run; a module is named again."""
+    """Return the command that continues a run; the user has to name a module again."""
     return command_line("train", *([env] if ":" in env else []), "--resume", path)
 
 
 class RunFolder:
-    """Where the files of one run lie.
+    """The paths of one run's files.
 
     Attributes:
         path: the folder.
@@ -122,15 +122,15 @@ class RunFolder:
         self.checkpoint, self.best = path / "checkpoint.safetensors", path / "best.safetensors"
         self.curve, self.video, self.summary = path / "curve.png", path / "video.mp4", path / "summary.json"
 
-    def way_on(self, env: str) -> str:
-        """Say how a run in this env that was broken off goes on."""
+    def resume_hint(self, env: str) -> str:
+        """Describe how to continue a run in this env that ended early."""
         if self.checkpoint.is_file():
-            return f"{resume_line(env, self.path)} goes on from what was saved"
-        return "nothing was saved to go on with: start again"
+            return f"{resume_line(env, self.path)} continues from the last checkpoint"
+        return "there is no checkpoint to continue from: start again"
 
 
 def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
-    """Make the folder of a new run: `out`, or the first of `runs/<env>-seed<seed>`, `…-2`, `…-3` that is free.
+    """Make the folder of a new run: `out`, or the first free one of `runs/<env>-seed<seed>`, `…-2`, `…-3`.
 
     Raises:
         UsageError: `out` is not empty, or the folder cannot be made.
@@ -142,30 +142,30 @@ def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
     with refusing("--out: "):
         out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
-        raise UsageError(f"--out {out} is not empty; choose another folder, or go on with its run: --resume {out}")
+        raise UsageError(f"--out {out} is not empty; choose another folder, or continue its run: --resume {out}")
     return RunFolder(out)
 
 
 def find_checkpoint(path: Path) -> Path:
-    """The checkpoint that a user means by a file or by a run's folder.
+    """Return the checkpoint that a file or a run's folder means.
 
     Raises:
-        UsageError: there is none.
+        UsageError: there is no checkpoint.
     """
     file = RunFolder(path).checkpoint if path.is_dir() else path
     if not file.is_file():
-        raise UsageError(f"no checkpoint at {file}; give a run's folder or a .safetensors file of one")
+        raise UsageError(f"no checkpoint at {file}; give a run's folder or its .safetensors file")
     return file
 
 
 @contextmanager
 def held(folder: Path, command: str) -> Iterator[None]:
-    """Within the block no other process works in this folder.
+    """Lock a folder against other processes within the block.
 
-    The system lets go of the lock when the process ends, however it ends. Some network disks have no locks.
+    The system releases the lock when the process ends, however it ends. Some network disks have no locks.
 
     Raises:
-        UsageError: another process holds it, or it cannot be made.
+        UsageError: another process has the lock, or the folder cannot be made.
     """
     import fcntl  # Windows has none
 
@@ -176,8 +176,8 @@ def held(folder: Path, command: str) -> Iterator[None]:
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            what = f"another `{command}` is at work in {folder}; wait for it, or give another folder"
-            raise UsageError(what) from None
+            message = f"another `{command}` is at work in {folder}; wait for it, or give another folder"
+            raise UsageError(message) from None
         except OSError:
             pass
         yield

@@ -1,4 +1,4 @@
-"""Options of commands: how they are read, and what their values may be."""
+"""Options of commands: their parsers and their checks."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ OPTIONS, EVALUATION, FILES = (Group(name, sort_key=at) for at, name in enumerate
 
 
 def read_count(_type: Any, tokens: Sequence[Token]) -> int:
-    """Read `100000`, `100_000` and `1e5`."""
+    """Parse `100000`, `100_000` or `1e5`."""
     value = float(tokens[0].value)
     if not value.is_integer():
-        raise ValueError(f"{tokens[0].value} is no whole number")
+        raise ValueError(f"{tokens[0].value} is not an integer")
     return int(value)
 
 
@@ -41,7 +41,7 @@ Backend = Annotated[Literal["inline", "thread", "process", "ray"], Parameter(gro
 
 
 class WorkersOptions(TypedDict, total=False):
-    """Options of commands that have workers collect; those that were not given are not there."""
+    """Options of commands with collecting workers; options that the user leaves out are missing."""
 
     frames: Count
     envs: Count
@@ -56,19 +56,19 @@ class WorkersOptions(TypedDict, total=False):
 
 @dataclass(frozen=True)
 class Collecting:
-    """What envs are collected from, where, and how much.
+    """The settings of a collection: env, amount, and workers.
 
     Attributes:
-        env: as it is named.
-        frames: how many.
+        env: name of the env.
+        frames: total number of frames.
         envs: envs that a worker steps together.
-        workers: how many workers collect.
-        backend: where they live; empty for inline if there is one, else in processes.
+        workers: number of workers.
+        backend: place of the workers; empty: inline for one worker, else processes.
         batch: frames of a batch.
         seed: root of all seeds.
-        device: where the networks are.
+        device: of the networks.
         threads: torch's threads in this process; other processes have one.
-        env_kwargs: keywords for what makes the env.
+        env_kwargs: keywords of the env.
 
     Raises:
         UsageError: several workers inline.
@@ -93,16 +93,16 @@ class Collecting:
 
     @property
     def place(self) -> str:
-        """Where the workers are, in words."""
+        """Describe the workers."""
         return place_words(self.backend, self.workers, self.envs)
 
 
 OF_THE_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed", "ppo")
-"""What a resumed run cannot change."""
+"""Options that a resumed run cannot change."""
 
 TENSORBOARD = "tensorboard"
 MODULES = {TENSORBOARD: "tensorboard", "wandb": "wandb", "mlflow": "mlflow", "prometheus": "prometheus_client"}
-"""What each needs; the extras have the names of the logs."""
+"""The module that each log needs; the extras have the names of the logs."""
 
 LOG = re.compile(r"csv|tensorboard|(wandb|mlflow)(:.+)?|prometheus(:(.+:)?\d+)?")
 
@@ -115,10 +115,10 @@ class RunConfig(Collecting):
         eval_every: frames from one evaluation to the next; 0 evaluates at the end only, `None` ten times in all, or
             less often where that would take too long.
         eval_episodes: episodes of an evaluation.
-        eval_backend: where evaluations run beside the training; `"none"` for no evaluations.
-        video: whether the final policy is filmed.
-        log: where its numbers go beside `metrics.csv`, as on the command line; `None`: to TensorBoard, if it is there.
-        ppo: settings of the learner that differ from those chosen for the env, by name.
+        eval_backend: place of the evaluations, which run during the training; `"none"` for no evaluations.
+        video: whether to film the final policy.
+        log: further logs than `metrics.csv`, as on the command line; `None`: TensorBoard, if it is installed.
+        ppo: settings of the learner that differ from the defaults for the env, by name.
 
     Raises:
         UsageError: several workers inline.
@@ -131,24 +131,26 @@ class RunConfig(Collecting):
     log: str | None = None
     ppo: dict[str, Any] = field(default_factory=dict)
 
-    def changed(self, given: dict[str, Any]) -> RunConfig:
-        """This configuration with what the user gave beside `--resume`.
+    def with_changes(self, changes: dict[str, Any]) -> RunConfig:
+        """Return this configuration with the options that the user gave with `--resume`.
 
         Raises:
-            UsageError: an option that belongs to the run has another value now.
+            UsageError: an option that the run fixes has another value.
         """
         for name in OF_THE_RUN:
-            want = getattr(self, name)
-            if (now := given.get(name, want)) != want:
-                raise UsageError(f"{flag(name)} {now} is {want} in the run that --resume names; leave it out")
-        return replace(self, **given)
+            fixed = getattr(self, name)
+            if (value := changes.get(name, fixed)) != fixed:
+                raise UsageError(f"{flag(name)} {value} is {fixed} in the run that --resume names; leave it out")
+        return replace(self, **changes)
 
 
 def logs_named(text: str | None) -> dict[str, str]:
-    """Names and settings, empty where there is none; `metrics.csv` is written in any case, and not among them.
+    """Parse `--log`: return settings by name of the log; an empty text stands for no setting.
+
+    Every run writes `metrics.csv`, so that `csv` adds none.
 
     Raises:
-        UsageError: an unknown name, or a setting that it does not take.
+        UsageError: a name is unknown, or its setting is wrong.
     """
     parts = [] if text is None else [part.strip() for part in text.split(",")]
     if not all(LOG.fullmatch(part) for part in parts):
@@ -159,7 +161,7 @@ def logs_named(text: str | None) -> dict[str, str]:
 
 
 def read_values(texts: Mapping[str, str]) -> dict[str, Any]:
-    """Names with underscores, and values as Python reads them; what it cannot read is text."""
+    """Parse values as Python literals, or else as texts; names get underscores."""
     return {name.replace("-", "_"): _value(text) for name, text in texts.items()}
 
 
@@ -171,20 +173,20 @@ def _value(text: str) -> Any:
 
 
 def flag(name: str) -> str:
-    """How an option is spelled on the command line."""
+    """Return the spelling of an option on the command line."""
     return "ENV" if name == "env" else "--" + name.replace("_", "-")
 
 
 def place_words(backend: str, workers: int, envs: int | None) -> str:
-    """`8 envs`, `2 process workers of 8 envs`, `1 Ray worker of 1 env`."""
-    inside = "a batch of its own" if envs is None else f"{envs} env{'s' * (envs > 1)}"
+    """Describe workers: `8 envs`, `2 process workers of 8 envs`, `1 Ray worker of 1 env`."""
+    inside = "one batched env" if envs is None else f"{envs} env{'s' * (envs > 1)}"
     if backend == INLINE:
         return inside
     return f"{workers} {'Ray' if backend == RAY else backend} worker{'s' * (workers > 1)} of {inside}"
 
 
 def starting(*, stderr: bool = False) -> Console:
-    """What a command prints on, names and numbers as they are; in a terminal it says at once that it has begun."""
+    """Return the console of a command, without highlighting; in a terminal print at once that the command has begun."""
     console = Console(highlight=False, emoji=False, markup=False, stderr=stderr)
     if console.is_terminal:
         console.print("starting", style="dim")
@@ -192,5 +194,5 @@ def starting(*, stderr: bool = False) -> Console:
 
 
 def table_of(first: str, *others: str) -> Table:
-    """A table with these columns; all but the first are for numbers."""
+    """Return a table with these columns; all but the first have numbers."""
     return Table(first, *(Column(name, justify="right") for name in others), box=SIMPLE_HEAD, pad_edge=False)

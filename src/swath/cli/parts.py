@@ -1,4 +1,4 @@
-"""What commands build: the spaces of envs, policies, collectors, evaluators; and what is in the checkpoint of a run."""
+"""Parts of commands: spaces of envs, policies, collectors, evaluators, and the checkpoints of runs."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     Spaces = tuple[Space[Any], Space[Any]]
 
 MOST_FRAMES = 3000
-"""Where a film ends if its episode does not."""
+"""Most frames of a film."""
 
 WEIGHTS = "policy_state_dict"
 
@@ -62,43 +62,45 @@ LINES = {
     "episode length": ("episode_length",),
     "episodes": ("num_episodes",),
 }
-"""What a table says of an evaluation, and the numbers for it."""
+"""Labels of the rows of an evaluation's table, and their numbers."""
 
 
 def save_run(path: Path, state: dict[str, Any], progress: RunProgress) -> None:
-    """Write a checkpoint: the state of a moment, and the progress then."""
+    """Write a checkpoint: a state of the run, and its progress."""
     text = progress.evaluation and progress.evaluation.to_json()
     save_checkpoint(path, {**state, "progress": {**vars(progress), "evaluation": text}})
 
 
 def spaces_of(env: str, kwargs: Mapping[str, Any]) -> Spaces:
-    """The spaces of observations and actions of an env, which is built and closed again.
+    """Return the spaces of observations and actions of an env, which is built and closed.
 
     Raises:
-        UsageError: there is no such env, its spaces cannot be served, or it is batched already.
+        UsageError: the env does not exist, has unsupported spaces, or is batched already.
     """
     with refusing(f"{env}: ", TypeError), closing(build(Source(env_named(env, kwargs)))) as host:
-        one = first_env(host.env)
-        if is_vector_env(one) or not isinstance(host.spec, ArraySpec):
-            raise UsageError(f"{env} is batched already, or no gymnasium env; name what makes one single env")
-        return one.observation_space, one.action_space
+        instance = first_env(host.env)
+        if is_vector_env(instance) or not isinstance(host.spec, ArraySpec):
+            raise UsageError(
+                f"{env} is batched already, or no gymnasium env; name a function that makes one single env"
+            )
+        return instance.observation_space, instance.action_space
 
 
 def network_for(env: str, spaces: Spaces, seed: int = 0) -> NetworkPolicy:
-    """A fresh policy for an env with these spaces; its weights follow from the seed."""
+    """Return a new policy for an env with these spaces; its weights follow from the seed."""
     with torch.random.fork_rng(devices=[]), refusing(f"{env}: ", TypeError):
         torch.manual_seed(seed)
         return make_policy(*spaces)
 
 
 def actor_named(policy: str | Path | None, env: str, kwargs: Mapping[str, Any]) -> Any:
-    """Who acts in an env, both as they are named: a checkpoint of `swath train`, or what `module:name` is.
+    """Return the policy that a name means, for an env: a checkpoint of `swath train`, or an object `module:name`.
 
     Returns:
-        A policy as `Collector` takes it; `None` for random actions.
+        A policy for `Collector`; `None` for random actions.
 
     Raises:
-        UsageError: there is no such thing, or it is for other spaces.
+        UsageError: the policy does not exist, or is for other spaces.
     """
     if policy is None:
         return None
@@ -111,13 +113,13 @@ def actor_named(policy: str | Path | None, env: str, kwargs: Mapping[str, Any]) 
 def load_policy(path: str | Path) -> NetworkPolicy:
     """Load the policy of a run of `swath train`, on the CPU.
 
-    The env is not needed, and not made: its spaces are in the checkpoint.
+    No env is made: its spaces are in the checkpoint.
 
     Args:
         path: the run's folder, or a checkpoint in it.
 
     Raises:
-        ValueError: there is no checkpoint, or it is damaged.
+        ValueError: the checkpoint does not exist, or is damaged.
     """
     try:
         saved = open_run(find_checkpoint(Path(path)))
@@ -127,10 +129,10 @@ def load_policy(path: str | Path) -> NetworkPolicy:
 
 
 def device_named(name: str) -> torch.device:
-    """The device of this name.
+    """Return the device of this name.
 
     Raises:
-        UsageError: it cannot be used here.
+        UsageError: this machine cannot use it.
     """
     with refusing(f"--device {name} cannot be used here: ", RuntimeError, AssertionError):
         torch.zeros(1, device=name).cpu()  # the device "meta" never gives data back
@@ -138,7 +140,7 @@ def device_named(name: str) -> torch.device:
 
 
 def collector_of(config: Collecting, policy: Any, **settings: Any) -> Collector:
-    """A collector of a command; each worker adds its share to every batch."""
+    """Return a collector of a command; each worker adds its share to every batch."""
     place: dict[str, Any] = {"policy_device": config.device}
     if config.backend != INLINE:
         place |= {"backend": config.backend, "num_collectors": config.workers, "sync": True}
@@ -148,8 +150,8 @@ def collector_of(config: Collecting, policy: Any, **settings: Any) -> Collector:
     return Collector(env_named(config.env, config.env_kwargs), policy, **keywords)
 
 
-def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
-    """An evaluator that plays the run's evaluation episodes, the same ones every time."""
+def evaluator_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
+    """Return an evaluator that plays the run's evaluation episodes, the same episodes every time."""
     place: dict[str, Any] = {"policy": policy}
     if config.eval_backend != THREAD:
         device = "cpu" if config.eval_backend == RAY else config.device
@@ -168,40 +170,40 @@ def judge_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
 
 
 def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
-    """Play episode 0 of the evaluation once more, drawn off screen, and write it as a film.
+    """Play episode 0 of the evaluation again, and write it as a film.
 
     Raises:
         ImportError: imageio-ffmpeg is not installed; the message names the extra.
-        gymnasium.error.Error: the env cannot render, or misses a package for it.
+        gymnasium.error.Error: the env cannot render, or a package for it is missing.
     """
-    # Where the user has not said so, let pygame and MuJoCo know that there is no screen to draw on.
+    # Unless the user has set these, tell pygame and MuJoCo that there is no screen.
     names = {"PYGAME_HIDE_SUPPORT_PROMPT": "1", "SDL_VIDEODRIVER": "dummy", "SDL_AUDIODRIVER": "dummy"}
     if sys.platform == "linux" and not {"DISPLAY", "WAYLAND_DISPLAY"} & os.environ.keys():
         names["MUJOCO_GL"] = "egl"
     for name, value in names.items():
         os.environ.setdefault(name, value)
-    with warnings.catch_warnings(action="ignore"):  # they were printed when the first env was made
+    with warnings.catch_warnings(action="ignore"):  # the first env has printed its warnings
         try:
-            drawn = make_env(Source(env_named(config.env, config.env_kwargs), {"render_mode": "rgb_array"}))
-        except TypeError:  # a class without that parameter
+            rendered = make_env(Source(env_named(config.env, config.env_kwargs), {"render_mode": "rgb_array"}))
+        except TypeError:  # a class without this parameter
             raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'") from None
-    with closing(drawn), VideoWriter(path, frame_rate(drawn) or 30) as film:
+    with closing(rendered), VideoWriter(path, frame_rate(rendered) or 30) as film:
 
-        def shoot(*_: object) -> None:
-            film.write(drawn.render())
+        def add_frame(*_: object) -> None:
+            film.write(rendered.render())
 
-        evaluate_policy(policy, drawn, 1, callback=shoot, warn=False, max_steps=MOST_FRAMES, seed=config.seed)
+        evaluate_policy(policy, rendered, 1, callback=add_frame, warn=False, max_steps=MOST_FRAMES, seed=config.seed)
 
 
 @dataclass
 class RunProgress:
-    """How far a run is.
+    """The progress of a run.
 
     Attributes:
-        frames: collected and learnt from.
-        seconds: worked, over all sessions.
+        frames: number of frames in its updates.
+        seconds: of work, over all sessions.
         version: of the policy's weights.
-        evaluation: the last one; its `step` is the frame count of the policy it judged.
+        evaluation: the last one; its `step` is the frame count of its policy.
         best: the best mean return of an evaluation.
     """
 
@@ -219,9 +221,9 @@ class Saved:
     Attributes:
         file: the checkpoint.
         config: the run's options.
-        progress: how far it was.
+        progress: of the run.
         spaces: of the env's observations and actions.
-        state: the rest, by part.
+        state: states of the parts by name.
     """
 
     file: Path
@@ -231,12 +233,12 @@ class Saved:
     state: dict[str, Any]
 
     def give_weights(self, policy: NetworkPolicy, env: str) -> NetworkPolicy:
-        """The policy, which is for this env, with the weights of the checkpoint.
+        """Load the weights of the checkpoint into a policy for this env, and return the policy.
 
         Raises:
-            UsageError: they are those of a policy for other spaces.
+            UsageError: the weights are for other spaces.
         """
-        with fitting(self.file, f"{env} as it is here (it was trained on {self.config.env})"):
+        with fitting(self.file, f"the present {env} (it was trained on {self.config.env})"):
             policy.load_state_dict(self.state["policy"])
         return policy
 
@@ -246,27 +248,27 @@ def require_safe_env(saved: Saved, named: str | None, move: str) -> None:
 
     Args:
         saved: the checkpoint.
-        named: the env as the user names it now, if so.
-        move: how to name it.
+        named: the env that the user names, or `None`.
+        move: a command line that names it.
 
     Raises:
         UsageError: the checkpoint names a module, and the user names no env.
     """
     if named is None and ":" in saved.config.env:
-        what = f"{saved.file} names {saved.config.env}, and a file does not choose what code runs"
-        raise UsageError(f"{what}; if it is yours, name it again: {move}")
+        cause = f"{saved.file} names {saved.config.env}, and a file must not choose which code runs"
+        raise UsageError(f"{cause}; if it is yours, name it again: {move}")
 
 
-def fitting(file: Path, what: str) -> AbstractContextManager[None]:
-    """A `with` block in which a checkpoint that does not fit is a `UsageError`."""
-    return refusing(f"{file} does not fit {what}: ", KeyError, TypeError, ValueError, RuntimeError)
+def fitting(file: Path, target: str) -> AbstractContextManager[None]:
+    """Turn exceptions of a checkpoint that does not fit its target into a `UsageError`."""
+    return refusing(f"{file} does not fit {target}: ", KeyError, TypeError, ValueError, RuntimeError)
 
 
 def open_run(path: Path) -> Saved:
     """Read a checkpoint of a run.
 
     Raises:
-        UsageError: the file is no checkpoint of a run, or its parts are not as this version writes them.
+        UsageError: the file is no checkpoint of a run, or one of another version.
     """
     with fitting(path, "`swath train` of this version"):
         state = load_checkpoint(path)
@@ -278,26 +280,26 @@ def open_run(path: Path) -> Saved:
 
 
 def with_weights(state: Any, weights: Mapping[str, Any] | None) -> Any:
-    """A collector's state with these weights for each of its workers; `None` for those that are kept elsewhere."""
+    """Return a collector's state with these weights for each of its workers; `None` to leave the weights out."""
     if isinstance(state, dict):
         return {name: weights if name == WEIGHTS else with_weights(part, weights) for name, part in state.items()}
     return [with_weights(part, weights) for part in state] if isinstance(state, list) else state
 
 
 def versions() -> dict[str, str]:
-    """Versions of what the numbers depend on."""
+    """Return the versions of the packages that the numbers depend on."""
     packages = {name: version(name) for name in ("torch", "tensordict", "gymnasium", "numpy")}
     return {"swath": __version__, "python": platform.python_version(), **packages}
 
 
 def rows_of(batch: TensorDictBase) -> TensorDictBase:
-    """The valid rows of a batch `[*B, T]`, `[n]`: env by env, each in the order of time."""
+    """Return the valid rows `[n]` of a batch `[*B, T]`: env by env, each in the order of time."""
     rows, mask = batch.reshape(-1), batch.get(MASK, None)
     return rows if mask is None else rows[mask.reshape(-1)]
 
 
 def eval_table(results: Mapping[str, Mapping[str, float]]) -> Table:
-    """One column per evaluation, under its name; `-` where there is no number, as for the interval of one episode."""
+    """Return a table with a column per evaluation; `-` for a missing number, as the interval of one episode."""
     table = table_of("evaluation", *results)
     for label, names in LINES.items():
         cells = [[number(result[f"eval/{name}"]) for name in names] for result in results.values()]
@@ -308,15 +310,15 @@ def eval_table(results: Mapping[str, Mapping[str, float]]) -> Table:
 def open_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: Callable[[str], None]) -> sinks.Sink:
     """Open the metrics file and the logs.
 
-    A run that cannot write `metrics.csv` ends. A log that fails is left out from then on. Without `--log` the numbers
-    go to TensorBoard's events, unless that is missing. All of that is said.
+    A run that cannot write `metrics.csv` ends. A log that fails gets no more numbers. Without `--log` the numbers go to
+    TensorBoard's events, if it is installed. The display says so.
 
     Raises:
         OSError: a file cannot be written, a port is taken, a service begins no run.
-        ValueError: the metrics to go on with are damaged.
+        ValueError: the metrics of the resumed run are damaged.
     """
 
-    def opened(name: str, setting: str) -> Any:
+    def open_log(name: str, setting: str) -> Any:
         address, _, port = setting.rpartition(":")
         match name:
             case "wandb":
@@ -327,15 +329,15 @@ def open_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: C
                 return sinks.PrometheusSink(int(port or PORT), address or LOCAL)
         return sinks.TensorBoardSink(folder.events, resume_at)
 
-    def detached(name: str, log: sinks.Sink) -> sinks.DetachedSink:
-        why = f"{name} gets no more numbers, metrics.csv has them all"
-        return sinks.DetachedSink(log, lambda error: say(f"{why}: {one_line(error)}"))
+    def detach(name: str, log: sinks.Sink) -> sinks.DetachedSink:
+        message = f"{name} gets no more numbers, metrics.csv has them all"
+        return sinks.DetachedSink(log, lambda error: say(f"{message}: {one_line(error)}"))
 
     metrics = sinks.CsvSink(folder.metrics, resume_at)
-    logs: dict[str, Any] = {name: opened(name, setting) for name, setting in logs_named(text).items()}
+    logs: dict[str, Any] = {name: open_log(name, setting) for name, setting in logs_named(text).items()}
     for name, log in logs.items():
         say(f"{name}: {getattr(log, 'place', folder.events)}")
     if text is None:
         with optional(say, "TensorBoard events"):
-            logs[TENSORBOARD] = opened(TENSORBOARD, "")
-    return sinks.SinkGroup([metrics, *(detached(name, log) for name, log in logs.items())])
+            logs[TENSORBOARD] = open_log(TENSORBOARD, "")
+    return sinks.SinkGroup([metrics, *(detach(name, log) for name, log in logs.items())])

@@ -1,13 +1,13 @@
-"""One training: collect, learn, have the policy judged now and then, and leave everything behind.
+"""One training run: collect, learn, evaluate the policy at intervals, and write results.
 
 ```
  collector ──batch──▶ learner ──losses──▶ rows, in the order of frames ──▶ metrics.csv, other logs, display
      ▲                   │                   ▲     a row with an evaluation waits for it, later rows wait behind it
-     └──policy, in place─┴──every `eval_every` frames, a copy of the weights──▶ evaluator, beside the training
+     └──policy, in place─┴──every `eval_every` frames, a copy of the weights──▶ evaluator, in the background
                                              └──────────result───────────────────┘ ──▶ checkpoint, best checkpoint
 ```
 
-The files are the same as if the training had stood still for each evaluation.
+The files are the same as if the training had paused for each evaluation.
 """
 
 from __future__ import annotations
@@ -52,45 +52,45 @@ COLUMNS = {
     "episode_length": "train/length",
     "episodes": "train/episodes",
 }
-"""What `stats()` of the collector says, and the columns for it."""
+"""Names in `stats()` of the collector, and their columns."""
 
 SHOWN = {"policy_loss": "policy", "value_loss": "value", "entropy": "entropy", "approx_kl": "kl"}
-"""Which of the learner's numbers the display shows, and under which names."""
+"""The learner's numbers that the display shows, and their short names."""
 
 UNLOGGED = ("eval/step", "eval/policy_version", "eval/duration_s", "eval/fps")
-"""Facts of an evaluation that are no results."""
+"""Entries of an evaluation that no log gets."""
 
-MOST_FOR_EVALUATIONS = 0.25
-"""By default no evaluation begins while those before have taken more of the frames, and more of the time."""
+MAX_EVALUATION_SHARE = 0.25
+"""By default no evaluation begins while earlier ones have used more than this of the frames and of the time."""
 
-NO_FAULT_OF_THE_RUN = (WorkerLost, WorkerLate, PlacementFailed, FleetFailed)
-"""What may become of an evaluation without ending the training beside it."""
+EVALUATION_FAILURES = (WorkerLost, WorkerLate, PlacementFailed, FleetFailed)
+"""Failures of an evaluation that do not end the training."""
 
 
 @dataclass(frozen=True)
-class Moment:
-    """One moment of the run that is to be written.
+class PendingRow:
+    """A row of the metrics that waits to be written.
 
     Attributes:
-        progress: as it was then.
-        metrics: what was measured.
-        state: what a checkpoint of that moment holds; `None` for no checkpoint.
-        judge: who was asked for an evaluation of it.
+        progress: a copy, of the time of the row.
+        metrics: numbers of the row.
+        state: for the checkpoint; `None` for no checkpoint.
+        evaluator: plays the evaluation of this row; `None` for no evaluation.
     """
 
     progress: parts.RunProgress
     metrics: dict[str, float]
     state: dict[str, Any] | None = None
-    judge: Evaluator | None = None
+    evaluator: Evaluator | None = None
 
 
 class Run:
-    """One training, from where it stands to its last frame.
+    """One training, from its start or a checkpoint to its last frame.
 
     Args:
-        config: its options.
-        saved: the checkpoint from which it goes on.
-        stack: closes what is built.
+        config: options of the run.
+        saved: the checkpoint to resume from.
+        stack: closes the parts of the run.
 
     Raises:
         UsageError: an option or the env cannot be used, or the checkpoint does not fit.
@@ -104,9 +104,9 @@ class Run:
         policy = parts.network_for(config.env, spaces, derive(root, "policy"))
         self.config, self.spaces, self.policy = config, spaces, policy.to(parts.device_named(config.device))
         self.learner = PPO(self.policy, learner_config(config, spaces, derive(root, "global")))
-        self.judge = None
+        self.evaluator = None
         if config.eval_backend != options.NONE:
-            self.judge = stack.enter_context(parts.judge_of(config, self.policy))
+            self.evaluator = stack.enter_context(parts.evaluator_of(config, self.policy))
         step = config.envs * config.workers
         batch = ceil(min(config.batch, config.frames) / step) * step
         sizes = {"frames_per_batch": batch, "total_frames": config.frames, "storing_device": config.device}
@@ -114,27 +114,27 @@ class Run:
         self.progress, self._resume_at = parts.RunProgress(), None
         if saved is not None:
             saved.give_weights(self.policy, config.env)
-            with parts.fitting(saved.file, f"{config.env} as it is here"):
+            with parts.fitting(saved.file, f"the present {config.env}"):
                 self.learner.load_state_dict(saved.state["learner"])
                 weights = self.policy.state_dict()
                 self.collector.load_state_dict(parts.with_weights(saved.state["collector"], weights))
                 torch.set_rng_state(saved.state["random_state"])
             self.progress, self._resume_at = saved.progress, saved.progress.frames
         done = self.progress.frames
-        self._end = done + ceil((config.frames - done) / batch) * batch  # that of the last batch
-        self._judged_frames, self._judged_seconds = 0.0, 0.0
-        self._moments: deque[Moment] = deque()
+        self._end = done + ceil((config.frames - done) / batch) * batch  # of the last batch
+        self._evaluation_frames, self._evaluation_seconds = 0.0, 0.0
+        self._rows: deque[PendingRow] = deque()
 
     @property
     def is_finished(self) -> bool:
-        """Whether it has reached its last frame."""
+        """Tell whether the run has reached its last frame."""
         return self.progress.frames >= self.config.frames
 
     def train(self, folder: naming.RunFolder, console: Console) -> int:
-        """Train until the last frame, or until the batch after which a stop was asked for; return the exit code.
+        """Train until the last frame, or stop early on Ctrl-C; return the exit code.
 
         Raises:
-            UsageError: a port is taken, a service begins no run, metrics to go on with are damaged.
+            UsageError: a port is taken, a service begins no run, or the metrics of a resumed run are damaged.
         """
         self.folder = folder
         with ExitStack() as stack:
@@ -148,14 +148,14 @@ class Run:
             stop = stack.enter_context(failure.StopRequest(display.print))
             if self._resume_at is not None:
                 display.print(
-                    f"goes on at {self._resume_at:,} frames; simulators are not saved, so episodes begin anew"
+                    f"continues at {self._resume_at:,} frames; simulators are not saved, so episodes begin again"
                 )
             try:
                 self._loop(stop)
             finally:
-                for moment in self._moments:  # where an error ends the run, what was measured is written
-                    self._write(moment, None)
-            self._leave_summary()
+                for row in self._rows:  # after an error, write the numbers that are there
+                    self._write(row, None)
+            self._write_summary()
             with failure.optional(display.print, "curve"):
                 draw_curve(folder.curve, folder.metrics, "train/return", "eval/reward", f"PPO on {self.config.env}")
             if self.is_finished and self.config.video and not stop.requested:
@@ -170,94 +170,94 @@ class Run:
         gap = max(config.frames // 10, 1) if config.eval_every is None else config.eval_every or inf
         self._show({})
         if progress.frames == 0 and progress.evaluation is None and gap < inf:
-            self._note({}, saved=True, judged=True)
+            self._add_row({}, save=True, evaluate=True)
         for batch in self.collector:
             losses = self.learner.update(batch)
             self.collector.update_policy_weights_()
             progress.version = self.collector.policy_version
-            facts, before = self._show(losses), progress.frames
-            progress.frames, progress.seconds = facts["frames"], time.monotonic() - began
+            stats, before = self._show(losses), progress.frames
+            progress.frames, progress.seconds = stats["frames"], time.monotonic() - began
             metrics = {"time/seconds": progress.seconds}
-            metrics |= {column: facts[name] for name, column in COLUMNS.items() if name in facts}
+            metrics |= {column: stats[name] for name, column in COLUMNS.items() if name in stats}
             metrics |= {f"ppo/{name}": value for name, value in losses.items()}
             stopped = bool(stop.requested)
             due = progress.frames // gap > before // gap and not stopped
-            judged = self.is_finished or (due and self._can_afford_evaluation)
-            self._note(metrics, saved=due or stopped or self.is_finished, judged=judged)
+            evaluate = self.is_finished or (due and self._can_afford_evaluation)
+            self._add_row(metrics, save=due or stopped or self.is_finished, evaluate=evaluate)
             if stopped:
                 break
-        self._settle(wait=True)
+        self._write_rows(wait=True)
 
     def _show(self, losses: dict[str, float]) -> dict[str, Any]:
-        """Show where the run stands, and return what the collector says."""
-        facts = self.collector.stats("both")
+        """Show the progress of the run, and return the collector's numbers."""
+        stats = self.collector.stats("both")
         shown = {short: losses[name] for name, short in SHOWN.items() if name in losses}
-        more = {"total_frames": self._end, "seconds_evaluating": self._judged_seconds}
-        self._display.show({**facts, **more}, shown)
-        return facts
+        further = {"total_frames": self._end, "seconds_evaluating": self._evaluation_seconds}
+        self._display.show({**stats, **further}, shown)
+        return stats
 
     @property
     def _can_afford_evaluation(self) -> bool:
-        """Whether evaluations took little so far, or the user has said how often they are to be."""
-        of_frames = self._judged_frames <= MOST_FOR_EVALUATIONS * self.progress.frames
-        of_time = self._judged_seconds <= MOST_FOR_EVALUATIONS * self.progress.seconds
+        """Tell whether evaluations used little so far, or the user has set their interval."""
+        of_frames = self._evaluation_frames <= MAX_EVALUATION_SHARE * self.progress.frames
+        of_time = self._evaluation_seconds <= MAX_EVALUATION_SHARE * self.progress.seconds
         return self.config.eval_every is not None or of_frames or of_time
 
-    def _note(self, metrics: dict[str, float], *, saved: bool, judged: bool) -> None:
-        """Add a row for this moment, with a checkpoint and an evaluation of the policy as it is now if asked."""
+    def _add_row(self, metrics: dict[str, float], *, save: bool, evaluate: bool) -> None:
+        """Add a row, optionally with a checkpoint and an evaluation of the present policy."""
         state = None
-        if saved:
+        if save:
             state = {
                 "config": vars(self.config),
                 "spaces": self.spaces,
                 "policy": dict(self.policy.state_dict()),
                 "learner": self.learner.state_dict(),
-                "collector": parts.with_weights(self.collector.state_dict(), None),  # they are the same as "policy"
+                "collector": parts.with_weights(self.collector.state_dict(), None),  # equal to "policy"
                 "random_state": torch.get_rng_state(),
                 "versions": parts.versions(),
             }
-        if judge := self.judge if judged else None:
-            self._settle(wait=True)  # one at a time
-            judge.trigger_eval(self.policy, self.progress.frames)
-        self._moments.append(Moment(replace(self.progress), metrics, deepcopy(state), judge))
-        self._settle(wait=False)
+        if evaluator := self.evaluator if evaluate else None:
+            self._write_rows(wait=True)  # one at a time
+            evaluator.trigger_eval(self.policy, self.progress.frames)
+        self._rows.append(PendingRow(replace(self.progress), metrics, deepcopy(state), evaluator))
+        self._write_rows(wait=False)
 
-    def _settle(self, *, wait: bool) -> None:
-        """Write what can be written, or all: a moment with an evaluation waits for it, and later ones behind it."""
-        while self._moments:
-            moment, result = self._moments[0], None
-            if judge := moment.judge:
-                at = f"{moment.progress.frames:,} frames"
+    def _write_rows(self, *, wait: bool) -> None:
+        """Write rows in order, up to the first that waits for its evaluation; with `wait` write all rows."""
+        while self._rows:
+            row, result = self._rows[0], None
+            if evaluator := row.evaluator:
+                at = f"{row.progress.frames:,} frames"
                 if wait:
                     self._display.set_activity(f"waiting for the evaluation at {at}")
                 try:
-                    result = judge.wait() if wait else judge.poll()
+                    result = evaluator.wait() if wait else evaluator.poll()
                     if result is None:
                         return
-                except NO_FAULT_OF_THE_RUN as error:
+                except EVALUATION_FAILURES as error:
                     self._display.print(f"no evaluation at {at}: {failure.one_line(error)}")
-            self._write(self._moments.popleft(), result)
+            self._write(self._rows.popleft(), result)
 
-    def _write(self, moment: Moment, result: EvalResult | None) -> None:
-        """The row first: a resumed run drops rows beyond its checkpoint, and can add none."""
+    def _write(self, row: PendingRow, result: EvalResult | None) -> None:
+        """Write a row, then its checkpoint: a resumed run drops later rows, but cannot add missing ones."""
         progress, is_best = self.progress, False
         if result is not None:
-            self._judged_frames += result["eval/frames"]
-            self._judged_seconds += result["eval/duration_s"]
-            result["eval/policy_version"] = moment.progress.version
-            moment.metrics.update({name: value for name, value in result.items() if name not in UNLOGGED})
+            self._evaluation_frames += result["eval/frames"]
+            self._evaluation_seconds += result["eval/duration_s"]
+            result["eval/policy_version"] = row.progress.version
+            row.metrics.update({name: value for name, value in result.items() if name not in UNLOGGED})
             self._display.show_evaluation(result)
             is_best = bool(result["eval/reward"] > progress.best)
             progress.evaluation, progress.best = result, max(progress.best, result["eval/reward"])
-        if moment.metrics:
-            self._sink.log(moment.progress.frames, moment.metrics)
-        if moment.state is not None:
-            now = replace(moment.progress, evaluation=progress.evaluation, best=progress.best)
+        if row.metrics:
+            self._sink.log(row.progress.frames, row.metrics)
+        if row.state is not None:
+            now = replace(row.progress, evaluation=progress.evaluation, best=progress.best)
             for file in (self.folder.best, self.folder.checkpoint) if is_best else (self.folder.checkpoint,):
-                parts.save_run(file, moment.state, now)
+                parts.save_run(file, row.state, now)
 
-    def _leave_summary(self) -> None:
-        """Write the run in figures; numbers that are not finite are null."""
+    def _write_summary(self) -> None:
+        """Write the summary; numbers that are not finite become null."""
         progress, evaluation = self.progress, None
         if result := progress.evaluation:
             episodes = {name: getattr(result, name).tolist() for name in ("returns", "lengths", "seeds")}
@@ -281,32 +281,32 @@ class Run:
 
 
 def run_training(
-    console: Console, config: options.RunConfig | None, path: Path | None, given: dict[str, Any], out: Path | None
+    console: Console, config: options.RunConfig | None, path: Path | None, changes: dict[str, Any], out: Path | None
 ) -> int:
-    """Begin a run, or go on with one, and return the exit code.
+    """Begin or resume a run, and return the exit code.
 
     Args:
-        console: where it is shown.
+        console: shows the run.
         config: of a new run.
-        path: the folder or a checkpoint of a run to go on with.
-        given: what is to be other than in that run.
-        out: the folder of a new run, or where a copy of the run goes on.
+        path: the folder or a checkpoint of a run to resume.
+        changes: options that differ from the resumed run.
+        out: the folder of a new run, or of the copy of a resumed run.
 
     Raises:
-        UsageError: an option, the env, the folder or the checkpoint cannot be used; nothing has been started.
+        UsageError: an option, the env, the folder or the checkpoint cannot be used; no run has begun.
         BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
     """
     saved = folder = None
     if path is not None:
         with failure.refusing():
             saved = parts.open_run(naming.find_checkpoint(path))
-        parts.require_safe_env(saved, given.get("env"), naming.resume_line(saved.config.env, path))
-        config, done = saved.config.changed(given), saved.progress.frames
+        parts.require_safe_env(saved, changes.get("env"), naming.resume_line(saved.config.env, path))
+        config, done = saved.config.with_changes(changes), saved.progress.frames
         if done >= config.frames:
-            what = f"{done:,} of {config.frames:,} frames are done; give more with --frames"
-            raise failure.UsageError(f"--resume {path}: {what}")
+            cause = f"{done:,} of {config.frames:,} frames are done; give more with --frames"
+            raise failure.UsageError(f"--resume {path}: {cause}")
     assert config is not None
-    with failure.broken_off(config.env, lambda: folder.way_on(config.env) if folder else ""), ExitStack() as stack:
+    with failure.broken_off(config.env, lambda: folder.resume_hint(config.env) if folder else ""), ExitStack() as stack:
         with failure.refusing():
             run = Run(config, saved, stack)
         old = None if saved is None else naming.RunFolder(saved.file.parent)
@@ -318,9 +318,9 @@ def run_training(
     if run.is_finished and run.progress.evaluation:
         console.print(parts.eval_table({f"at {run.progress.evaluation.step:,} frames": run.progress.evaluation}))
     if not run.is_finished:
-        way_on = naming.resume_line(config.env, folder.path)
-        console.print(f"stopped at {run.progress.frames:,} frames; to go on:\n  {way_on}\n", soft_wrap=True)
-    names = "  ".join(sorted(each.name for each in folder.path.iterdir()))
+        command = naming.resume_line(config.env, folder.path)
+        console.print(f"stopped at {run.progress.frames:,} frames; to continue:\n  {command}\n", soft_wrap=True)
+    names = "  ".join(sorted(file.name for file in folder.path.iterdir()))
     console.print(f"results in {folder.path}:\n  {names}", soft_wrap=True)
     if run.is_finished:
         again = ["--env", config.env] if ":" in config.env else []
@@ -329,15 +329,15 @@ def run_training(
 
 
 def learner_config(config: options.RunConfig, spaces: Spaces, seed: int) -> LearnerConfig:
-    """What suits the env, changed by what the user set.
+    """Return the learner's defaults for the env, with the changes of the user.
 
     Raises:
-        UsageError: an unknown setting.
+        UsageError: a setting is unknown.
     """
     names = {field.name for field in fields(LearnerConfig)} - {"total_frames", "seed"}  # --frames and --seed
     if unknown := config.ppo.keys() - names:
-        known = f"PPO has the settings {', '.join(sorted(names))}"
-        raise failure.UsageError(f"--ppo.{', '.join(sorted(unknown))}: {known}")
+        settings = f"PPO has the settings {', '.join(sorted(names))}"
+        raise failure.UsageError(f"--ppo.{', '.join(sorted(unknown))}: {settings}")
     return replace(default_config(*spaces), total_frames=config.frames, seed=seed, **config.ppo)
 
 

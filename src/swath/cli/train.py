@@ -13,28 +13,28 @@ from swath.cli.naming import env_named, find_checkpoint
 
 
 class TrainOptions(options.WorkersOptions, total=False):
-    """Options of `swath train`; those that were not given are not there.
+    """Options of `swath train`; options that the user leaves out are missing.
 
     Attributes:
-        frames: Frames to collect in all, rounded up to whole batches. [default: 100000]
+        frames: Total frames to collect, rounded up to full batches. [default: 100000]
         envs: Envs that each worker steps together. [default: 8]
         workers: Workers that collect; every batch has a share of each. [default: 1]
         backend: Where workers live: inline (one, in this process), process, thread or ray.
             [default: inline for one worker, else process]
         batch: Frames collected between two updates. [default: 2048]
         seed: Root of all seeds. [default: 0]
-        device: Where the networks are: cpu, cuda, cuda:1; workers on Ray act on the CPU. [default: cpu]
+        device: Device of the networks: cpu, cuda, cuda:1; workers on Ray act on the CPU. [default: cpu]
         threads: Threads for torch; small networks are fastest with one. [default: 1]
-        env_kwargs: Keywords for what makes the env, such as --env-kwargs.map-name 8x8.
-        ppo: Settings of PPO, the fields of swath.learn.LearnerConfig, such as --ppo.learning-rate 1e-3.
+        env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
+        ppo: Settings of PPO, the fields of swath.learn.LearnerConfig, for example --ppo.learning-rate 1e-3.
             [default: chosen for the env]
-        eval_every: Frames from one evaluation, and checkpoint, to the next; 0: at the end only. [default: a tenth of
-            --frames, and more where evaluations would take over a quarter of the frames and of the time]
+        eval_every: Frames from one evaluation, and checkpoint, to the next; 0: only at the end. [default: a tenth of
+            --frames, and more if evaluations would take over a quarter of the frames and of the time]
         eval_episodes: Episodes of an evaluation. [default: 20]
-        eval_backend: Where evaluations run, beside the training: thread, process or ray; none: no evaluations.
+        eval_backend: Where evaluations run during the training: thread, process or ray; none: no evaluations.
             [default: thread]
         video: Film one episode of the final policy. [default: --video]
-        log: Where the numbers go beside metrics.csv, with commas between: csv (nowhere else), tensorboard,
+        log: Further logs than metrics.csv, with commas between: csv (no further log), tensorboard,
             wandb or wandb:PROJECT, mlflow or mlflow:EXPERIMENT, prometheus, prometheus:PORT or prometheus:ADDRESS:PORT.
             [default: tensorboard, if it is installed]
     """
@@ -55,31 +55,31 @@ def train(
     *,
     out: Annotated[Path | None, Parameter(group=options.FILES, show_default=False)] = None,
     resume: Annotated[Path | None, Parameter(group=options.FILES, show_default=False)] = None,
-    **given: Unpack[TrainOptions],
+    **settings: Unpack[TrainOptions],
 ) -> int:
-    """Train PPO on an env and leave curve, film, metrics and checkpoints behind.
+    """Train PPO on an env and write curve, film, metrics and checkpoints.
 
-    Ctrl-C stops after the running batch and keeps everything; a second one ends at once. Checkpoints are written with
-    each evaluation; a kill costs what was done since the last one whose result is there.
+    Ctrl-C stops after the running batch and keeps everything; a second Ctrl-C ends at once. Each evaluation writes a
+    checkpoint; a kill loses the work since the last finished evaluation.
 
     Args:
-        env: An id, such as CartPole-v1, or module:name, where name is a class or function that makes an env, or an id
-            that importing the module registers; modules of the current folder are found, too.
+        env: An id, for example CartPole-v1, or module:name, where name is a class or function that makes an env, or
+            an id that importing the module registers. The current folder may have the module.
         out: Folder for the results, new or empty. [default: runs/ENV-seedN, runs/ENV-seedN-2 and so on]
-        resume: Go on with a run: its folder or a checkpoint. Weights, optimiser, schedule and counters go on where they
-            were; simulators are not saved, episodes begin anew.
+        resume: Continue a run: its folder or a checkpoint. Weights, optimiser, schedule and counters are restored;
+            simulators are not saved, so episodes begin again.
     """
-    asked: dict[str, Any] = {**given, **({} if env is None else {"env": env})}
-    asked |= {name: options.read_values(asked[name]) for name in ("ppo", "env_kwargs") if name in asked}
+    changes: dict[str, Any] = {**settings, **({} if env is None else {"env": env})}
+    changes |= {name: options.read_values(changes[name]) for name in ("ppo", "env_kwargs") if name in changes}
     config = None
     if resume is not None:
         find_checkpoint(resume)
     elif env is None:
-        raise UsageError("train: name an env, such as: swath train CartPole-v1")
+        raise UsageError("train: name an env, for example: swath train CartPole-v1")
     else:
-        config = options.RunConfig(**asked)
+        config = options.RunConfig(**changes)
         env_named(env, config.env_kwargs)
     console = options.starting()
     from swath.cli.run import run_training
 
-    return run_training(console, config, resume, asked, out)
+    return run_training(console, config, resume, changes, out)
