@@ -1,4 +1,4 @@
-"""An env and a policy that do what a file says, once, wherever they run on this machine."""
+"""An env and a policy that carry out orders in files, once, in any process of this machine."""
 
 import math
 import os
@@ -14,51 +14,51 @@ from toys import Gate
 
 
 class Broke(Exception):
-    """What mischief raises."""
+    """The exception of an ordered failure."""
 
 
 @dataclass(frozen=True)
 class Mischief:
-    """Orders to what is built, called and stepped; each is a file in `path`, which is gone once it is obeyed."""
+    """Orders for envs, policies and factories; each is a file in `path`, which the obeying process removes."""
 
     path: Path
 
     @classmethod
     def at(cls, path):
-        """None so far, in an empty directory."""
+        """Return an object without orders, in an empty directory."""
         Gate.at(path / "gate")
         return cls(path)
 
     @property
     def gate(self):
-        """Where a hang ends."""
+        """Return the gate at which a hang ends."""
         return Gate(self.path / "gate")
 
     @property
     def pid(self):
-        """The process in which a policy was made last."""
+        """Return the id of the process that made the last policy."""
         return int((self.path / "pid").read_text())
 
-    def order(self, where, what, times=1):
-        """Let this happen there, so many times."""
+    def order(self, where, action, times=1):
+        """Order an action at a place, several times."""
         for number in range(times):
-            (self.path / f"{where}-{number}").write_text(what)
+            (self.path / f"{where}-{number}").write_text(action)
 
     def obey(self, where):
-        """Do what is ordered, if anything is."""
+        """Carry out an order for this place, if there is one."""
         for file in self.path.glob(f"{where}-*"):
             try:
-                what = file.read_text()
+                action = file.read_text()
                 file.unlink()
-            except FileNotFoundError:  # somebody else was quicker
+            except FileNotFoundError:  # another process was quicker
                 continue
-            self._do(what)
+            self._do(action)
             return
 
-    def _do(self, what):
-        match what:
+    def _do(self, action):
+        match action:
             case "raise":
-                raise Broke("as it was told to")
+                raise Broke("ordered")
             case "exit":
                 raise SystemExit(3)
             case "kill":
@@ -68,7 +68,7 @@ class Mischief:
 
 
 class UnrulyEnv(UnevenEnv):
-    """Obeys where it is built and reset, and in the third step of its episodes, which may have no end."""
+    """Obeys when it is built and reset, and in the third step of its episodes, which may be endless."""
 
     def __init__(self, mischief=None, endless=False):
         super().__init__()
@@ -77,9 +77,9 @@ class UnrulyEnv(UnevenEnv):
 
     def reset(self, **options):
         self._obey("reset")
-        begun = super().reset(**options)
+        result = super().reset(**options)
         self.length = math.inf if self.endless else self.length
-        return begun
+        return result
 
     def step(self, action):
         if self.t == 2:
@@ -92,7 +92,7 @@ class UnrulyEnv(UnevenEnv):
 
 
 class UnrulyPolicy(Shifted):
-    """Obeys where it acts."""
+    """Obeys when it acts."""
 
     def __init__(self, mischief=None):
         super().__init__()
@@ -112,7 +112,7 @@ def make_policy(mischief):
 
 
 def evaluator(mischief=None, place="thread", *, endless=False, **options):
-    """Six episodes."""
+    """Return an evaluator of six episodes."""
     options = {"num_trajectories": 6, **({"num_gpus": 0} if place == "ray" else {}), **options}
     env, policy = partial(UnrulyEnv, mischief, endless), partial(make_policy, mischief)
     return Evaluator(env, policy_factory=policy, backend=place, **options)

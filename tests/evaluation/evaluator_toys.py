@@ -13,7 +13,7 @@ built = []
 
 
 class Named(UnevenEnv):
-    """Rewards are doubled if it is named so; builds are counted."""
+    """Doubles rewards if its name is `double`; its class counts the builds."""
 
     def __init__(self, name="plain", render_mode=None):
         super().__init__(render_mode)
@@ -26,7 +26,7 @@ class Named(UnevenEnv):
 
 
 class Predicts:
-    """Acts by 1 more where it need not be deterministic."""
+    """Adds 1 to the action unless it must be deterministic."""
 
     def predict(self, observation, state=None, episode_start=None, deterministic=False):
         return (observation.sum(-1) + (not deterministic)) % 7, state
@@ -43,6 +43,6 @@ def evaluated(place="thread", **options):
 
 
 def evaluate_once(policy, env, num_envs=None, **options):
-    """In the calling thread."""
+    """Evaluate in the calling thread."""
     runner = play_episodes(EvaluatorOptions(env, policy, num_envs=num_envs, **options))
     return EvalResult({}, episodes_of(runner.rows), seeding=runner.seeding)

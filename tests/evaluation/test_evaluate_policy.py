@@ -1,10 +1,10 @@
-"""`evaluate_policy`: the arguments and the meaning that Stable-Baselines3 gave them.
+"""`evaluate_policy`: the arguments of Stable-Baselines3.
 
-What this folder promises: `Evaluator` plays exactly the episodes asked for, each counted once, with one set of weights,
+The promises of this folder: `Evaluator` plays exactly the requested episodes, each once, with one set of weights,
 and gives the same numbers whatever the backend and the layout, also if workers die (`test_evaluator_contract`,
 `test_evaluator_faults`); it leaves training alone (`test_isolation`); each argument works or is refused
-(`test_evaluator_arguments`); results and intervals are what they say (`test_statistics`, `test_result`).
-`evaluate_policy` and `RayEvalWorker` keep what their peers promise (here, `test_ray_eval_worker`).
+(`test_evaluator_arguments`); results and intervals are correct (`test_statistics`, `test_result`).
+`evaluate_policy` and `RayEvalWorker` keep the promises of their peers (here, `test_ray_eval_worker`).
 """
 
 import gymnasium as gym
@@ -22,7 +22,7 @@ from swath.evaluators import Evaluator, evaluate_policy
 
 
 class Walk(UnevenEnv):
-    """Each step earns the number of the action, and says how many are left."""
+    """Each step earns the number of the action; infos have the number of steps left."""
 
     renders = 0
 
@@ -74,7 +74,7 @@ def test_lists_are_in_episode_order(num_envs):
     returns, lengths = evaluate_policy(two, Walk, 7, return_episode_rewards=True, num_envs=num_envs)
     assert lengths == lengths_of(7)
     assert returns == [2.0 * length for length in lengths]
-    assert [{type(value) for value in each} for each in (returns, lengths)] == [{float}, {int}]
+    assert [{type(value) for value in values} for values in (returns, lengths)] == [{float}, {int}]
 
 
 def test_a_mean_that_is_not_above_the_threshold_is_an_assertion_error_with_both_numbers():
@@ -88,7 +88,7 @@ def test_a_mean_that_is_not_above_the_threshold_is_an_assertion_error_with_both_
 
 @pytest.fixture
 def walks():
-    """What `make` has built."""
+    """Return the list of envs that `make` has built."""
     return []
 
 
@@ -109,8 +109,8 @@ def test_instances_are_borrowed_and_what_it_built_is_closed(make, walks):
     assert [env.closed for env in walks] == [True, True]
 
 
-def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_those_of_a_loop_by_hand():
-    def by_hand(env):
+def test_without_a_seed_the_env_goes_on_from_its_own_state_as_in_a_plain_loop():
+    def loop(env):
         returns = []
         for _ in range(5):
             env.reset()
@@ -121,7 +121,7 @@ def test_without_a_seed_the_env_goes_on_from_its_own_state_and_the_numbers_are_t
 
     mine, theirs = Walk(), Walk()
     mine.reset(seed=7), theirs.reset(seed=7)
-    assert evaluate_policy(two, mine, 5, seed=None, return_episode_rewards=True)[0] == by_hand(theirs)
+    assert evaluate_policy(two, mine, 5, seed=None, return_episode_rewards=True)[0] == loop(theirs)
     assert mine.resets == [7] + [None] * 5
 
 
@@ -136,14 +136,14 @@ def lively():
 
 
 @pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
-def test_with_a_monitor_only_its_word_ends_an_episode_and_its_sums_count(mode):
+def test_only_a_monitor_ends_an_episode_and_its_sums_count(mode):
     env, num_envs = (lively, 3) if mode is None else (SyncVectorEnv([lively] * 3, autoreset_mode=mode), None)
     returns, lengths = evaluate_policy(two, env, 6, return_episode_rewards=True, num_envs=num_envs)
     assert lengths == lengths_of(6)
     assert returns == [2.0 * length for length in lengths]
 
 
-def test_max_steps_counts_over_lives_and_cuts_where_the_monitor_is_silent():
+def test_max_steps_counts_over_lives_and_truncates_without_a_report_of_the_monitor():
     env = Lives(RecordEpisodeStatistics(Walk()))
     returns, lengths = evaluate_policy(two, env, 8, return_episode_rewards=True, max_steps=4)
     assert lengths == [min(length, 4) for length in lengths_of(8)]
@@ -164,20 +164,20 @@ NAMES = {
 }
 
 
-def test_the_callback_sees_every_step_of_every_slot_before_the_end_is_booked():
-    seen = []
-    evaluate_policy(two, Walk, 5, num_envs=2, callback=lambda there, whole: seen.append((there, whole)))
-    views = [there for there, _ in seen]
-    assert all((set(there), whole) == (NAMES, {}) for there, whole in seen)
+def test_the_callback_gets_every_step_of_every_slot_before_the_end_is_recorded():
+    calls = []
+    evaluate_policy(two, Walk, 5, num_envs=2, callback=lambda *arguments: calls.append(arguments))
+    views = [view for view, _ in calls]
+    assert all((set(view), rest) == (NAMES, {}) for view, rest in calls)
     assert len(views) == sum(lengths_of(5))
-    ends = [there for there in views if there["done"]]
-    assert [len(there["episode_rewards"]) for there in ends] == [0, 1, 2, 3, 4]
-    for there in ends:
-        slot = there["i"]
-        assert there["current_rewards"][slot] == 2.0 * there["current_lengths"][slot]
-        assert there["new_observations"][slot][1] == there["current_lengths"][slot]
-        assert there["info"] == {"left": 0}
-        assert there["episode_starts"][slot]
+    ends = [view for view in views if view["done"]]
+    assert [len(view["episode_rewards"]) for view in ends] == [0, 1, 2, 3, 4]
+    for view in ends:
+        slot = view["i"]
+        assert view["current_rewards"][slot] == 2.0 * view["current_lengths"][slot]
+        assert view["new_observations"][slot][1] == view["current_lengths"][slot]
+        assert view["info"] == {"left": 0}
+        assert view["episode_starts"][slot]
     last = views[-1]
     assert last["episode_count_targets"].tolist() == [3, 2]
     assert (last["n_envs"], last["model"], last["reward"]) == (2, two, 2.0)
@@ -218,7 +218,7 @@ def test_a_time_limit_that_was_changed_is_the_one_that_counts():
 
 
 @pytest.mark.parametrize("mode", [None, *AutoresetMode], ids=str)
-def test_a_truncation_that_the_monitor_within_does_not_see_ends_the_episode(mode):
+def test_a_truncation_outside_the_monitor_ends_the_episode(mode):
     def cut():
         return TimeLimit(RecordEpisodeStatistics(UnrulyEnv(endless=True)), 10)
 
@@ -254,7 +254,7 @@ def test_an_info_of_none_is_an_empty_one(num_envs):
         4,
         num_envs=num_envs,
         return_episode_rewards=True,
-        callback=lambda seen, _: infos.append(seen["info"]),
+        callback=lambda view, _: infos.append(view["info"]),
     )[1]
     assert lengths == lengths_of(4)
     assert infos == [{}] * sum(lengths)

@@ -13,7 +13,7 @@ LARGE = "the env returned 1700000000.0 for 'observation', which becomes float32:
 
 
 class Clock(gym.Env):
-    """Observes unix time, a second a step, and pays what the policy says of it; an episode takes 4 steps."""
+    """Observes unix time, a second per step; the reward is the action; an episode has 4 steps."""
 
     observation_space = gym.spaces.Box(0, np.inf, (1,), np.float64)
     action_space = gym.spaces.Discrete(8)
@@ -28,7 +28,7 @@ class Clock(gym.Env):
 
 
 class SecondsOf(torch.nn.Module):
-    """Answers how many seconds have passed."""
+    """Acts by the number of seconds since the start."""
 
     def forward(self, observation):
         return (observation[..., 0].double() - START).long().clamp(0, 7)
@@ -52,19 +52,23 @@ def test_evaluate_policy_warns_where_it_is_not_kept():
     assert len(caught) == 1
 
 
-def test_what_has_predict_gets_it_too():
+def test_an_object_with_predict_gets_it():
     class Model:
-        def predict(self, seen, state=None, episode_start=None, deterministic=False):
-            assert seen.dtype == np.float64
-            return (seen[:, 0] - START).astype(np.int64), state
+        def predict(self, observation, state=None, episode_start=None, deterministic=False):
+            assert observation.dtype == np.float64
+            return (observation[:, 0] - START).astype(np.int64), state
 
     assert evaluate_policy(Model(), Clock, 2, keep_float64=True)[0] == RIGHT
 
 
 def evaluated(**options):
     dtypes = []
-    seen = (lambda rows: dtypes.append(rows["observation"].dtype) or {}) if options.pop("looks", True) else None
-    with Evaluator(Clock, num_trajectories=2, keep_float64=True, metrics_fn=seen, **options) as evaluator:
+
+    def measure(rows):
+        dtypes.append(rows["observation"].dtype)
+        return {}
+
+    with Evaluator(Clock, num_trajectories=2, keep_float64=True, metrics_fn=measure, **options) as evaluator:
         return evaluator.evaluate()["eval/reward"], dtypes
 
 

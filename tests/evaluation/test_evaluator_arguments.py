@@ -1,4 +1,4 @@
-"""The arguments of `Evaluator`: each has its effect in every place, or is refused before anything is built."""
+"""The arguments of `Evaluator`: each has its effect on every backend, or is refused before anything is built."""
 
 import inspect
 import random
@@ -56,8 +56,8 @@ WORKS = {
     ],
     "frames_per_batch": [({"frames_per_batch": 1}, as_plain)],
     "collector_cls": [
-        ({"collector_cls": each}, as_plain)
-        for each in (None, "Collector", Collector, "MultiSyncCollector", MultiSyncCollector)
+        ({"collector_cls": kind}, as_plain)
+        for kind in (None, "Collector", Collector, "MultiSyncCollector", MultiSyncCollector)
     ],
     "collector_kwargs": [
         ({"collector_kwargs": {"create_env_kwargs": {"name": "double"}}}, doubled),
@@ -78,7 +78,7 @@ WORKS = {
     ],
     "metrics_fn": [({"metrics_fn": mean_step}, lambda result: result["eval/rows"] == N)],
     "on_result": [({"on_result": lambda td: td.set("seen", torch.ones(()))}, as_plain)],
-    "busy_policy": [({"busy_policy": each}, as_plain) for each in ("queue", "skip", "latest")],
+    "busy_policy": [({"busy_policy": policy}, as_plain) for policy in ("queue", "skip", "latest")],
     "seed": [
         ({"seed": 3}, lambda result: not as_plain(result)),
         ({"seed": None}, lambda result: min(result.seeds) > 0),
@@ -101,10 +101,10 @@ WORKS = {
     "retries": [({"retries": 0}, as_plain)],
     "start_timeout_s": [({"start_timeout_s": 200.0}, as_plain)],
 }
-"""What works in a thread and in a process, and how that shows."""
+"""Arguments that work in a thread and in a process, each with a check of its effect."""
 
 ELSEWHERE = {"policy", "num_gpus", "ray_kwargs", "backend"}
-"""In tests of their own below."""
+"""Arguments with other tests below."""
 
 OTHER_FILES = {
     *("init_fn", "num_workers", "timeout_s", "placement_timeout_s", "dump_video", "video_dir", "video_fps"),
@@ -125,7 +125,7 @@ def test_it_has_its_effect(place, options, shows):
     assert shows(evaluated(place, **options))
 
 
-def test_what_asks_for_a_process_of_its_own_has_one_with_the_thread_backend_too():
+def test_options_that_need_a_process_get_one_with_the_thread_backend():
     schemes = {"policy": MultiProcessWeightSyncScheme()}
     for options in ({"collector_cls": "MultiSyncCollector"}, {"weight_sync_schemes": schemes}):
         built.clear()
@@ -154,15 +154,15 @@ def by_default(observation, net=NET):
     return net(observation)
 
 
-class Held(nn.Module):
+class NotCopyable(nn.Module):
     def __deepcopy__(self, memo):
-        raise RuntimeError("it is held")
+        raise RuntimeError("no copies")
 
 
 REFUSED = [
     ({**POLICY}, ValueError, "`policy` or `policy_factory` must be provided"),
     ({"policy": Shifted()}, ValueError, "not both"),
-    ({"policy": Held(), **POLICY}, TypeError, "Held cannot be copied.*it is held.*policy_factory"),
+    ({"policy": NotCopyable(), **POLICY}, TypeError, "NotCopyable cannot be copied.*no copies.*policy_factory"),
     ({"policy": by_a_module, **POLICY}, TypeError, "refers to .*policy_factory"),
     ({"policy": by(Shifted()), **POLICY}, TypeError, "refers to .*policy_factory"),
     ({"policy": by_default, **POLICY}, TypeError, "refers to .*net.*policy_factory"),
@@ -182,7 +182,7 @@ REFUSED = [
     ({"log_prefix": ""}, ValueError, "log_prefix=''"),
     ({"record_video": N + 1}, ValueError, f"record_video={N + 1}"),
     ({"max_trajectories": 9}, ValueError, "max_trajectories"),
-    *(({"until_ci_halfwidth": each}, ValueError, "until_ci_halfwidth") for each in (0.0, float("nan"), "narrow")),
+    *(({"until_ci_halfwidth": value}, ValueError, "until_ci_halfwidth") for value in (0.0, float("nan"), "narrow")),
     ({"until_ci_halfwidth": 1.0, "max_trajectories": N - 1}, ValueError, f"max_trajectories={N - 1} must be at least"),
     ({"video_dir": "films"}, ValueError, "record_video of 1 or more"),
     ({"record_video": 1, "video_fps": 30}, ValueError, "video_dir, where films are written"),
@@ -219,14 +219,14 @@ def test_it_is_refused_before_anything_is_built(options, kind, text):
     assert set(threading.enumerate()) <= threads
 
 
-def test_ray_is_asked_for_where_it_is_not_installed(monkeypatch):
+def test_the_ray_backend_needs_ray(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     monkeypatch.setattr("swath.evaluation.options.find_spec", lambda name: None)
     with pytest.raises(RuntimeError, match=r"Ray is required.*pip install .swath\[ray\]"):
         evaluator("ray")
 
 
-def test_an_env_that_others_step_is_refused():
+def test_an_env_of_another_service_is_refused():
     env = Named()
     with evaluator(env=env), pytest.raises(ValueError, match="stepped by another"):
         evaluator(env=gym.wrappers.TimeLimit(env, 5))
@@ -345,8 +345,8 @@ def test_an_instance_is_closed_with_the_evaluator_but_not_where_construction_fai
 def test_a_thread_builds_at_once_unless_env_and_policy_are_both_to_be_built(env, policy, at_once):
     events = []
 
-    def make(what, kind):
-        events.append((what, threading.current_thread() is threading.main_thread()))
+    def make(part, kind):
+        events.append((part, threading.current_thread() is threading.main_thread()))
         return kind()
 
     def make_env():
@@ -359,7 +359,7 @@ def test_a_thread_builds_at_once_unless_env_and_policy_are_both_to_be_built(env,
         ev.evaluate()
         ev.evaluate()
     expected = ["env"] * (env != "it") + ["policy"] * (policy == "factory")
-    assert events == [(what, at_once) for what in expected], "each once, env first"
+    assert events == [(part, at_once) for part in expected], "each once, env first"
     assert before == (events if at_once else [])
 
 

@@ -1,4 +1,4 @@
-"""What evaluations keep in every place where they run."""
+"""The contract of evaluations on every backend."""
 
 from functools import partial
 
@@ -12,7 +12,7 @@ from swath.evaluators import Evaluator
 
 
 class Straying(torch.nn.Module):
-    """Draws an action of 0 … 6 whatever it sees."""
+    """Draws an action of 0 … 6 for any observation."""
 
     def forward(self, observation):
         return torch.randint(0, 7, observation.shape[:-1])
@@ -25,11 +25,11 @@ ENTRIES = {
 
 
 class EvaluatorContract:
-    """Exact, unbiased, in order, and the same to the last bit whoever plays which episode where.
+    """Exact, unbiased, in order, and bit for bit equal on every backend and layout.
 
     Attributes:
-        backend: where evaluations run.
-        options: further arguments of every evaluator that runs there.
+        backend: of the evaluations.
+        options: further arguments of evaluators on this backend.
         layouts: numbers of envs and of workers that must give the same numbers; in a thread there is one worker.
     """
 
@@ -39,19 +39,19 @@ class EvaluatorContract:
 
     @pytest.fixture
     def make(self):
-        """Makes an evaluator; arguments take the place of those of the class."""
+        """Return a function that makes an evaluator; its arguments replace the options of the class."""
 
         def make(**options):
             place = options.pop("backend", self.backend)
-            given = {"num_trajectories": 23, "policy_factory": Shifted, **options}
-            more = self.options if place == self.backend else {}
-            return Evaluator(given.pop("env", UnevenEnv), backend=place, **{**more, **given})
+            options = {"num_trajectories": 23, "policy_factory": Shifted, **options}
+            defaults = self.options if place == self.backend else {}
+            return Evaluator(options.pop("env", UnevenEnv), backend=place, **{**defaults, **options})
 
         return make
 
     @pytest.fixture
-    def held(self, make, tmp_path):
-        """Makes an evaluator whose policy waits at a gate before it acts for the first time; the gate."""
+    def blocked(self, make, tmp_path):
+        """Return a function that makes an evaluator whose policy first waits at a gate, and the gate."""
         mischief = Mischief.at(tmp_path)
         mischief.order("policy", "hang")
         policy = partial(make_policy, mischief)
@@ -59,20 +59,20 @@ class EvaluatorContract:
 
     @pytest.fixture
     def once(self, request):
-        """Makes a result that several tests of the class compare with once."""
-        known = vars(request.node.parent).setdefault("known", {})
+        """Return a function that makes a result once for all tests of the class."""
+        results = vars(request.node.parent).setdefault("results", {})
 
         def make(name, evaluator):
-            if name not in known:
-                known[name] = evaluated(evaluator)
-            return known[name]
+            if name not in results:
+                results[name] = evaluated(evaluator)
+            return results[name]
 
         return make
 
     def pytest_generate_tests(self, metafunc):
         if "layout" in metafunc.fixturenames:
             several = self.backend != "thread"
-            metafunc.parametrize("layout", [each for each in self.layouts if several or each[1] == 1], ids=str)
+            metafunc.parametrize("layout", [layout for layout in self.layouts if several or layout[1] == 1], ids=str)
 
     def test_numbers_depend_on_no_layout(self, make, once, layout):
         alone = once("deterministic", make(backend="thread"))
@@ -85,7 +85,7 @@ class EvaluatorContract:
         alone = once("stochastic", make(num_envs=1, num_workers=1, **options))
         check_same(alone, evaluated(make(num_envs=layout[0], num_workers=layout[1], **options)))
 
-    def test_the_same_checkpoint_meets_the_same_episodes_again(self, make):
+    def test_the_same_weights_play_the_same_episodes_again(self, make):
         with make(num_envs=3) as evaluator:
             first, second = evaluator.evaluate(), evaluator.evaluate()
         check_same(first, second, but=("eval/step",))
@@ -93,10 +93,10 @@ class EvaluatorContract:
     def test_every_episode_counts_once_in_slots_of_3_or_41_steps(self, make):
         with make(num_envs=2) as evaluator:
             result = evaluator.evaluate()
-        by_hand = [played(seed) for seed in result.seeds]
-        assert [*zip(result.returns, result.lengths, strict=True)] == by_hand
-        assert result["eval/reward"] == np.mean([total for total, _ in by_hand])
-        assert result["eval/episode_length"] == np.mean([length for _, length in by_hand])
+        expected = [played(seed) for seed in result.seeds]
+        assert [*zip(result.returns, result.lengths, strict=True)] == expected
+        assert result["eval/reward"] == np.mean([total for total, _ in expected])
+        assert result["eval/episode_length"] == np.mean([length for _, length in expected])
 
     def test_requests_are_served_in_order_with_the_weights_of_their_moment(self, make):
         policy = Shifted()
@@ -125,8 +125,8 @@ class EvaluatorContract:
             ("latest", [True, True], [0, 2], {"superseded": 1}),
         ],
     )
-    def test_a_busy_policy_does_what_it_says(self, held, policy, accepted, steps, count):
-        make, gate = held
+    def test_a_busy_policy_accepts_skips_or_supersedes(self, blocked, policy, accepted, steps, count):
+        make, gate = blocked
         with make(busy_policy=policy) as evaluator:
             evaluator.trigger_eval(step=0)
             gate.await_arrival()
@@ -137,8 +137,8 @@ class EvaluatorContract:
             assert not evaluator.pending
             assert {key: evaluator.stats()[key] for key in count} == count
 
-    def test_a_busy_evaluator_refuses_by_default(self, held):
-        make, gate = held
+    def test_a_busy_evaluator_refuses_by_default(self, blocked):
+        make, gate = blocked
         with make() as evaluator:
             evaluator.trigger_eval()
             gate.await_arrival()
@@ -149,24 +149,28 @@ class EvaluatorContract:
             assert evaluator.wait().step == 0
             assert evaluator.evaluate().step == 1
 
-    def test_a_result_is_pending_while_it_is_shown(self, make):
-        seen, evaluators = [], []
+    def test_a_result_is_pending_during_on_result(self, make):
+        states, evaluators = [], []
 
-        def look(_):
-            seen.append((evaluators[0].pending, evaluators[0].poll()))
+        def on_result(_):
+            states.append((evaluators[0].pending, evaluators[0].poll()))
 
-        with make(on_result=look) as evaluator:
+        with make(on_result=on_result) as evaluator:
             evaluators.append(evaluator)
             evaluator.trigger_eval(step=4)
             assert evaluator.wait().step == 4
             assert not evaluator.pending
-        assert seen == [(True, None)]
+        assert states == [(True, None)]
 
     @pytest.mark.parametrize("options", ENTRIES.values(), ids=ENTRIES)
     def test_entries_are_those_of_a_thread(self, make, options):
-        here, there = (evaluated(make(num_trajectories=2, **options, **place)) for place in ({"backend": "thread"}, {}))
-        assert {key: type(value) for key, value in here.items()} == {key: type(value) for key, value in there.items()}
-        check_same(here, there)
+        expected, result = (
+            evaluated(make(num_trajectories=2, **options, **place)) for place in ({"backend": "thread"}, {})
+        )
+        assert {key: type(value) for key, value in expected.items()} == {
+            key: type(value) for key, value in result.items()
+        }
+        check_same(expected, result)
 
 
 def evaluated(evaluator):
@@ -174,18 +178,18 @@ def evaluated(evaluator):
         return evaluator.evaluate()
 
 
-def check_same(one, other, but=()):
-    """Results are equal to the last bit, in all but how long they took."""
+def check_same(first, second, but=()):
+    """Check that two results are equal bit for bit, in all but their durations."""
     for name in ("seeds", "lengths", "returns", "terminated", "truncated"):
-        assert equal(getattr(one, name), getattr(other, name)), name
-    assert one.keys() == other.keys()
-    for key in one.keys() - {"eval/fps", "eval/duration_s", *but}:
-        assert equal(one[key], other[key]), f"{key} differs: {one[key]} and {other[key]}"
+        assert equal(getattr(first, name), getattr(second, name)), name
+    assert first.keys() == second.keys()
+    for key in first.keys() - {"eval/fps", "eval/duration_s", *but}:
+        assert equal(first[key], second[key]), f"{key} differs: {first[key]} and {second[key]}"
 
 
-def equal(one, other):
-    one, other = np.asarray(one), np.asarray(other)
-    return one.dtype == other.dtype and np.array_equal(one, other, equal_nan=one.dtype.kind == "f")
+def equal(first, second):
+    first, second = np.asarray(first), np.asarray(second)
+    return first.dtype == second.dtype and np.array_equal(first, second, equal_nan=first.dtype.kind == "f")
 
 
 class TestInAThread(EvaluatorContract):

@@ -1,4 +1,4 @@
-"""What goes wrong in an evaluation, row by row: what the caller sees, what is counted, that the next one is fine."""
+"""Failures of an evaluation: the caller's exception, the counts, and a next evaluation that works."""
 
 import gc
 import logging
@@ -27,7 +27,7 @@ TRUTH = []
 def truth():
     with evaluator() as ev:
         TRUTH[:] = ev.evaluate().returns.tolist()
-    gc.freeze()  # else garbage is looked for in all modules after each test, for a tenth of a second
+    gc.freeze()  # a collection in all modules after each test would take a tenth of a second
     yield
     gc.unfreeze()
 
@@ -41,7 +41,7 @@ def mischief(tmp_path, nothing_is_left):
 
 @pytest.fixture(autouse=True)
 def nothing_is_left(warm_processes):
-    """After each test: processes, threads, descriptors and shared memory are those of before."""
+    """Check after each test that no process, thread, descriptor or shared memory is left."""
     before = left()
     yield
 
@@ -50,17 +50,17 @@ def nothing_is_left(warm_processes):
             require_no_more_than(before)
             return True
 
-    if not becomes(is_nothing_left):  # what was killed, or is ended from a thread, may take a moment
+    if not becomes(is_nothing_left):  # killed or ending workers may take a moment
         require_no_more_than(before)
 
 
-def is_fine(ev):
+def works(ev):
     returns = first_in_time(WorkerLate, ev.evaluate).returns.tolist()
     return returns == TRUTH[: len(returns)]
 
 
 def join(name):
-    """Wait until threads whose names say this have ended."""
+    """Wait until the threads with this in their names have ended."""
     end(*[thread for thread in threading.enumerate() if name in thread.name])
 
 
@@ -78,20 +78,20 @@ def errors_in(caplog):
 
 @pytest.mark.parametrize("where", ["env", "reset", "step", "policy", "factory"])
 @pytest.mark.parametrize("place", PLACES)
-def test_what_users_code_raises_is_raised_once_and_the_next_evaluation_is_fine(place, where, mischief, caplog):
+def test_an_exception_of_user_code_is_raised_once_and_the_next_evaluation_works(place, where, mischief, caplog):
     mischief.order(where, "raise")
     with evaluator(mischief, place, busy_policy="queue") as ev:
         ev.trigger_eval(step=7)
-        with pytest.raises(Broke, match="as it was told to") as raised:
+        with pytest.raises(Broke, match="ordered") as raised:
             ev.wait()
         assert ev.poll() is None
         assert not ev.pending
-        assert is_fine(ev)
+        assert works(ev)
         assert counts(ev, accepted=2, completed=1, errors=1, retries=0, restarts=0, unread=0)
     notes = "\n".join(raised.value.__notes__)
     assert f"in worker 0 (life 0) of an evaluation, backend {place!r}" in notes
     assert ("remote traceback" in notes) is (place != "thread")
-    assert errors_in(caplog) == ["the evaluation of step 7 failed: Broke: as it was told to"]
+    assert errors_in(caplog) == ["the evaluation of step 7 failed: Broke: ordered"]
 
 
 def test_an_env_that_raised_is_closed_and_an_instance_is_used_again_from_its_reset(mischief):
@@ -105,20 +105,20 @@ def test_an_env_that_raised_is_closed_and_an_instance_is_used_again_from_its_res
     with Evaluator(env, UnrulyPolicy(), num_trajectories=6) as ev:
         with pytest.raises(Broke):
             ev.evaluate()
-        assert is_fine(ev)
-        assert [each.closed for each in built] == [True, False]
+        assert works(ev)
+        assert [env.closed for env in built] == [True, False]
     mischief.order("step", "raise")
     instance = UnrulyEnv(mischief)
     with Evaluator(instance, UnrulyPolicy(), num_trajectories=6) as ev:
         with pytest.raises(Broke):
             ev.evaluate()
-        assert is_fine(ev)
+        assert works(ev)
         assert not instance.closed
     assert instance.closed
 
 
 @pytest.mark.parametrize("error", [Broke("no"), SystemExit(3)], ids=repr)
-def test_what_on_result_raises_is_counted_and_changes_nothing_else(error, caplog):
+def test_an_exception_of_on_result_is_counted_and_the_results_stand(error, caplog):
     faults = [error]
 
     def on_result(td):
@@ -126,12 +126,12 @@ def test_what_on_result_raises_is_counted_and_changes_nothing_else(error, caplog
             raise faults.pop()
 
     with evaluator(None, on_result=on_result) as ev:
-        assert is_fine(ev)
-        assert is_fine(ev)
+        assert works(ev)
+        assert works(ev)
         assert counts(ev, completed=2, errors=0, callback_errors=1)
         assert ev.last_callback_error is error
-    (said,) = errors_in(caplog)
-    assert "on_result raised" in said
+    (message,) = errors_in(caplog)
+    assert "on_result raised" in message
 
 
 # ---- deaths
@@ -142,45 +142,45 @@ DEATHS = [
     ("process", "policy", "kill", -9, 1),
     ("process", "factory", "kill", -9, 0),
 ]
-"""And how they end, and how many retries count: a worker that is brought up in vain is no part of an evaluation."""
+"""Place, order, exit, and counted retries: a worker that cannot start is no part of an evaluation."""
 
 
-@pytest.mark.parametrize(("place", "where", "what", "end", "counted"), DEATHS)
-def test_a_worker_that_dies_is_replaced_and_the_numbers_stay(place, where, what, end, counted, mischief):
-    mischief.order(where, what)
+@pytest.mark.parametrize(("place", "where", "action", "end", "counted"), DEATHS)
+def test_a_worker_that_dies_is_replaced_and_the_numbers_stay(place, where, action, end, counted, mischief):
+    mischief.order(where, action)
     with evaluator(mischief, place, num_workers=1 if place == "thread" else 3) as ev:
         result = ev.evaluate()
         assert (result.returns.tolist(), result.retries) == (TRUTH, counted)
         assert counts(ev, completed=1, errors=0, retries=counted, restarts=1)
-        assert is_fine(ev)
+        assert works(ev)
 
 
-@pytest.mark.parametrize(("place", "where", "what", "end", "counted"), DEATHS)
-def test_after_more_losses_than_retries_the_loss_is_raised_once(place, where, what, end, counted, mischief):
-    mischief.order(where, what, times=2)
+@pytest.mark.parametrize(("place", "where", "action", "end", "counted"), DEATHS)
+def test_after_more_losses_than_retries_the_loss_is_raised_once(place, where, action, end, counted, mischief):
+    mischief.order(where, action, times=2)
     with evaluator(mischief, place) as ev:
         with pytest.raises(WorkerLost, match=r"worker 0 \(life 1\)") as raised:
             ev.evaluate()
         assert raised.value.exit == end
-        assert is_fine(ev)
+        assert works(ev)
         assert counts(ev, completed=1, errors=1, retries=counted)
 
 
-def test_a_worker_that_is_killed_while_idle_costs_no_retry_and_without_any_a_later_loss_is_raised(mischief):
+def test_a_worker_that_is_killed_while_idle_costs_no_retry_but_a_later_loss_is_raised(mischief):
     with evaluator(mischief, "process", retries=0) as ev:
         for _ in range(2):
-            assert is_fine(ev)
+            assert works(ev)
             os.kill(mischief.pid, signal.SIGKILL)
         result = ev.evaluate()
         assert (result.returns.tolist(), result.retries) == (TRUTH, 0)
         mischief.order("policy", "kill")
         with pytest.raises(WorkerLost, match=r"worker 0 \(life 0\)"):
             ev.evaluate()
-        assert is_fine(ev)
+        assert works(ev)
         assert counts(ev, completed=4, errors=1, retries=0, restarts=3)
 
 
-# ---- what hangs
+# ---- hangs
 
 
 def test_a_thread_that_hangs_is_left_behind_with_its_env_and_another_goes_on(mischief):
@@ -189,7 +189,7 @@ def test_a_thread_that_hangs_is_left_behind_with_its_env_and_another_goes_on(mis
         with pytest.raises(WorkerLate, match=r"timeout_s=1") as raised:
             ev.evaluate()
         assert (raised.value.deadline, raised.value.workers) == (1.0, (0,))
-        assert is_fine(ev)
+        assert works(ev)
         assert counts(ev, completed=1, retries=0)
         with pytest.warns(UserWarning, match=r"left behind: swath worker 0 \(life \d+\), abandoned"):
             ev.shutdown(timeout=0.0)
@@ -200,20 +200,22 @@ def test_a_thread_that_hangs_is_left_behind_with_its_env_and_another_goes_on(mis
 def test_an_instance_that_hangs_cannot_be_used_until_its_call_returns(mischief):
     mischief.order("step", "hang")
     with Evaluator(UnrulyEnv(mischief), UnrulyPolicy(), timeout_s=1.0, num_trajectories=2) as ev:
-        said = []
+        messages = []
         for _ in range(4):
             with pytest.raises(WorkerLate) as raised:
                 ev.evaluate()
-            said.append(str(raised.value))
-        assert "timeout_s=1" in said[0]
-        assert all("still in a call" in each for each in said[2:]), "a busy machine is late once before the env hangs"
+            messages.append(str(raised.value))
+        assert "timeout_s=1" in messages[0]
+        assert all("still in a call" in message for message in messages[2:]), (
+            "a busy machine is late once before the env hangs"
+        )
         mischief.gate.open()
 
-        def evaluate_when_it_has_returned():
+        def evaluate_after_its_return():
             join("abandoned")
             return ev.evaluate()
 
-        assert first_in_time(WorkerLate, evaluate_when_it_has_returned).returns.tolist() == TRUTH[:2]
+        assert first_in_time(WorkerLate, evaluate_after_its_return).returns.tolist() == TRUTH[:2]
 
 
 def test_a_process_that_hangs_is_killed(mischief):
@@ -221,7 +223,7 @@ def test_a_process_that_hangs_is_killed(mischief):
     with evaluator(mischief, "process", timeout_s=1.0, num_trajectories=2) as ev:
         with pytest.raises(WorkerLate, match=r"timeout_s=1"):
             ev.evaluate()
-        assert is_fine(ev)
+        assert works(ev)
         assert counts(ev, completed=1, retries=0)
 
 
@@ -234,7 +236,7 @@ def test_a_worker_that_is_not_up_in_time_is_late(place, mischief):
         assert raised.value.deadline == 1.0
         mischief.gate.open()
         join("abandoned")
-        assert is_fine(ev)
+        assert works(ev)
 
 
 # ---- callers
@@ -253,20 +255,20 @@ def test_an_interrupt_cancels_what_the_caller_waits_for(place, mischief):
         with pytest.raises(KeyboardInterrupt):
             ev.evaluate()
         mischief.gate.open()
-        assert is_fine(ev)
+        assert works(ev)
         assert counts(ev, accepted=2, completed=1, cancelled=1, errors=0)
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_shutdown_in_flight_wakes_who_waits_and_leaves_nothing(place, mischief):
+def test_shutdown_during_an_evaluation_wakes_blocked_callers(place, mischief):
     mischief.order("step", "hang")
-    said = []
+    errors = []
 
     def ask():
         try:
             ev.evaluate()
         except Closed as error:
-            said.append(error)
+            errors.append(error)
 
     ev = evaluator(mischief, place, endless=True, busy_policy="queue")
     ev.trigger_eval()
@@ -279,14 +281,14 @@ def test_shutdown_in_flight_wakes_who_waits_and_leaves_nothing(place, mischief):
     for thread in ends:
         thread.start()
     end(*ends, asking)
-    assert len(said) == 1
+    assert len(errors) == 1
     assert not ev.pending
     assert ev.poll() is ev.wait() is None
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("within", [True, False], ids=["from on_result", "from outside"])
-def test_after_shutdown_nothing_is_taken_and_unread_results_stay(place, within):
+def test_after_shutdown_requests_are_refused_and_unread_results_stay(place, within):
     ev = evaluator(None, place, on_result=lambda _: ev.shutdown() if within else None)
     ev.trigger_eval()
     assert becomes(lambda: ev.stats()["unread"])
@@ -319,7 +321,7 @@ class Jammed(UnrulyEnv):
         raise OSError("the simulator is gone")
 
 
-def test_shutdown_logs_what_closing_raises_also_where_nothing_was_evaluated(caplog):
+def test_shutdown_without_an_evaluation_logs_an_exception_of_close(caplog):
     env = Jammed()
     ev = Evaluator(env, UnrulyPolicy())
     ev.shutdown()
@@ -328,7 +330,7 @@ def test_shutdown_logs_what_closing_raises_also_where_nothing_was_evaluated(capl
     assert errors_in(caplog) == ["an env of an evaluation raised when it was closed"]
 
 
-def test_shutdown_does_not_wait_for_ever_for_an_env_that_was_never_used(gate):
+def test_shutdown_leaves_an_unused_env_that_hangs_when_closed(gate):
     env = UnrulyEnv()
     env.close = gate.go_through
     ev = Evaluator(env, UnrulyPolicy())
@@ -339,7 +341,7 @@ def test_shutdown_does_not_wait_for_ever_for_an_env_that_was_never_used(gate):
 
 
 @pytest.mark.parametrize("built", ["policy", "policy_factory"])
-def test_an_instance_is_closed_also_where_its_last_life_has_ended_itself(mischief, built):
+def test_an_instance_is_closed_after_its_last_life_has_ended(mischief, built):
     mischief.order("step", "exit", times=2)
     env = UnrulyEnv(mischief)
     policy = {built: UnrulyPolicy() if built == "policy" else UnrulyPolicy}
@@ -361,7 +363,7 @@ print("played")
 """
 
 
-def test_a_program_that_ends_while_it_evaluates_does_end(tmp_path):
+def test_a_program_ends_during_an_evaluation(tmp_path):
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-c", LEFT_OPEN]
     child = subprocess.run(

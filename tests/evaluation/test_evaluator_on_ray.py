@@ -1,4 +1,4 @@
-"""What only a cluster can be asked for, and what goes wrong in an evaluation there."""
+"""Evaluations on Ray: placement, deaths, and a cluster that is gone."""
 
 import pytest
 from eval_mischief import Broke, Mischief, evaluator
@@ -14,13 +14,13 @@ def truth():
         return ev.evaluate().returns.tolist()
 
 
-def ask_for_ever(ray, actor):
+def call_until_it_fails(ray, actor):
     while True:
         ray.get(actor.__ray_ready__.remote())
 
 
 @pytest.mark.usefixtures("lent_actors")
-def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_the_same(tmp_path, truth):
+def test_exceptions_and_deaths_do_not_change_the_numbers(tmp_path, truth):
     ray = ray_cluster.up()
     mischief = Mischief.at(tmp_path)
     with evaluator(mischief, "ray") as ev:
@@ -36,7 +36,7 @@ def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_th
         actor = ev._service._workers._fleet.handle(0).actor
         ray.kill(actor)
         with pytest.raises(ray.exceptions.ActorDiedError):
-            ask_for_ever(ray, actor)
+            call_until_it_fails(ray, actor)
         result = ev.evaluate()
         assert (result.returns.tolist(), result.retries) == (truth, 0)
         counts = ev.stats()
@@ -44,7 +44,7 @@ def test_after_an_exception_and_after_deaths_idle_and_running_the_numbers_are_th
 
 
 @pytest.mark.usefixtures("lent_actors")
-def test_a_hang_is_an_error_and_the_next_evaluation_is_fine(tmp_path, truth):
+def test_a_hang_is_an_error_and_the_next_evaluation_works(tmp_path, truth):
     mischief = Mischief.at(tmp_path)
     with evaluator(mischief, "ray", retries=0, timeout_s=2.0) as ev:
         mischief.order("policy", "hang")
@@ -53,12 +53,12 @@ def test_a_hang_is_an_error_and_the_next_evaluation_is_fine(tmp_path, truth):
         assert first_in_time(WorkerLate, ev.evaluate).returns.tolist() == truth
 
 
-def test_what_cannot_be_placed_is_an_error_with_what_is_free_and_asked_for_again():
+def test_a_worker_without_room_is_an_error_with_the_free_resources_and_is_tried_again():
     ray_cluster.up()
     with evaluator(None, "ray", num_gpus=1, placement_timeout_s=0.5) as ev:
         for _ in range(2):
-            said = r"(?s)placement_timeout_s=0\.5.*num_gpus=1.*CPU.*num_gpus=0"
-            with pytest.raises(PlacementFailed, match=said) as raised:
+            message = r"(?s)placement_timeout_s=0\.5.*num_gpus=1.*CPU.*num_gpus=0"
+            with pytest.raises(PlacementFailed, match=message) as raised:
                 ev.evaluate()
             assert (raised.value.asked, "CPU" in raised.value.available) == ("num_gpus=1", True)
         ev.trigger_eval()
@@ -66,14 +66,14 @@ def test_what_cannot_be_placed_is_an_error_with_what_is_free_and_asked_for_again
         assert not ev.pending
 
 
-def test_where_ray_is_gone_workers_are_lost_and_the_next_evaluation_finds_the_ray_there_is(truth):
+def test_workers_of_a_lost_ray_are_lost_and_the_next_evaluation_uses_the_running_ray(truth):
     ray = ray_cluster.up()
     with evaluator(None, "ray", retries=0) as ev:
         assert ev.evaluate().returns.tolist() == truth
         fleet = ev._service._workers._fleet
         actor = fleet.handle(0).actor
         fleet._backend.cluster._session = ("another node", "another job")
-        with pytest.raises(WorkerLost, match="Ray was started anew"):
+        with pytest.raises(WorkerLost, match="Ray was started"):
             ev.evaluate()
         assert ev.evaluate().returns.tolist() == truth
     ray.kill(actor)

@@ -1,4 +1,4 @@
-"""What `Evaluator` gives back: keys and types, whose outcome is read when, what users measure; its status and end."""
+"""Results of `Evaluator`: keys and types, the order of outcomes, `metrics_fn`, status and end."""
 
 import gc
 import threading
@@ -34,9 +34,7 @@ def kinds_in(result):
     return {key.removeprefix("eval/"): kind for key, kind in kinds.items()}
 
 
-def test_keys_and_types_are_those_of_a_table():
-    """That they are the same everywhere is part of the contract."""
-
+def test_results_have_these_keys_and_types():
     def measure(td):
         return {"rows": len(td), "on": True, "sum": td["next", "reward"].sum()}
 
@@ -74,7 +72,7 @@ def test_outcomes_are_read_once_in_their_order_errors_too(place):
         assert [stats[name] for name in ("accepted", "completed", "errors", "unread")] == [4, 3, 1, 0]
 
 
-def test_steps_are_counted_where_none_is_given_and_refused_requests_use_none_up():
+def test_requests_without_a_step_are_counted_and_refused_ones_are_not():
     with evaluator(busy_policy="queue") as ev:
         for step in (None, np.int64(40), None):
             ev.trigger_eval(step=step)
@@ -102,26 +100,26 @@ def test_weights_come_in_every_form(place):
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_listeners_get_flat_tensordicts_on_the_cpu(place):
-    heard = []
-    result = evaluated(place, on_result=heard.append, per_episode=True)
-    assert [each.batch_size for each in heard] == [torch.Size([])]
-    assert set(heard[0].keys()) == set(result)
+def test_on_result_gets_flat_tensordicts_on_the_cpu(place):
+    received = []
+    result = evaluated(place, on_result=received.append, per_episode=True)
+    assert [td.batch_size for td in received] == [torch.Size([])]
+    assert set(received[0].keys()) == set(result)
     for key, value in result.items():
-        said = heard[0][key]
-        assert said.dtype == {float: torch.float64, int: torch.int64}.get(type(value), said.dtype)
-        assert said.tolist() == (value.tolist() if isinstance(value, torch.Tensor) else value)
+        tensor = received[0][key]
+        assert tensor.dtype == {float: torch.float64, int: torch.int64}.get(type(value), tensor.dtype)
+        assert tensor.tolist() == (value.tolist() if isinstance(value, torch.Tensor) else value)
 
 
 # metrics_fn ---------------------------------------------------------------------------------------------------------
 
 
 def trajectories(place="thread", **options):
-    """What `metrics_fn` gets, and the result."""
-    seen = []
-    result = evaluated(place, metrics_fn=lambda td: seen.append(td) or {}, **options)
-    assert len(seen) == 1
-    return seen[0], result
+    """Return the trajectories of `metrics_fn`, and the result."""
+    received = []
+    result = evaluated(place, metrics_fn=lambda td: received.append(td) or {}, **options)
+    assert len(received) == 1
+    return received[0], result
 
 
 @pytest.mark.parametrize(
@@ -175,7 +173,7 @@ def raising(td):
     ],
     ids=plain,
 )
-def test_what_goes_wrong_in_measuring_is_the_outcome_of_that_evaluation(measure, kind, text):
+def test_a_failure_of_metrics_fn_is_the_outcome_of_that_evaluation(measure, kind, text):
     wrong = [True]
 
     def metrics(td):
@@ -189,40 +187,40 @@ def test_what_goes_wrong_in_measuring_is_the_outcome_of_that_evaluation(measure,
         assert ev.evaluate()["eval/fine"] == 1
 
 
-def test_on_result_cannot_wait_and_sees_its_own_evaluation_as_pending():
-    said = []
+def test_on_result_cannot_wait_and_its_evaluation_is_pending():
+    states = []
 
     def on_result(td):
         for wait in (ev.evaluate, ev.wait, partial(ev.wait, 1.0), partial(ev.poll, None)):
             with pytest.raises(RuntimeError, match=r"would wait for itself; use trigger_eval"):
                 wait()
-        if not said:  # later it could read what its caller waits for
-            said.append((ev.poll(), ev.pending, ev.trigger_eval()))
+        if not states:  # later it could read its caller's result
+            states.append((ev.poll(), ev.pending, ev.trigger_eval()))
 
     with evaluator(on_result=on_result, busy_policy="queue") as ev:
         ev.trigger_eval()
         assert [ev.wait().step, ev.wait().step, ev.wait()] == [0, 1, None]
         assert ev.last_callback_error is None
-    assert said == [(None, True, True)]
+    assert states == [(None, True, True)]
 
 
 def test_an_on_result_that_takes_long_is_warned_of_once(monkeypatch):
     monkeypatch.setattr("swath.evaluation.reporting.LONG_S", 0.0)
     with evaluator(on_result=lambda td: None) as ev:
-        with pytest.warns(UserWarning, match="no evaluation begins") as said:
+        with pytest.warns(UserWarning, match="no evaluation begins") as warned:
             [ev.evaluate() for _ in range(2)]
-        assert len(said) == 1
+        assert len(warned) == 1
 
 
 @pytest.fixture
 def mischief(tmp_path):
-    """Holds up the first evaluation in its third step."""
+    """Block the first evaluation in its third step."""
     mischief = Mischief.at(tmp_path)
     mischief.order("step", "hang")
     return mischief
 
 
-def test_its_text_says_what_is_evaluated_and_how_far_it_is(mischief):
+def test_its_repr_has_the_step_and_the_progress(mischief):
     with unruly(mischief, busy_policy="queue") as ev:
         assert repr(ev) == "<Evaluator thread 1 worker: 0 waiting, 0 unread, 0 done>"
         ev.trigger_eval(step=40)
@@ -235,7 +233,7 @@ def test_its_text_says_what_is_evaluated_and_how_far_it_is(mischief):
     assert repr(ev) == "<Evaluator thread 1 worker: 0 waiting, 0 unread, 2 done, closed>"
 
 
-def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(mischief):
+def test_sixteen_waiting_requests_are_warned_of_once_with_their_bytes(mischief):
     with unruly(mischief, busy_policy="queue") as ev:
         ev.trigger_eval(Shifted())
         mischief.gate.await_arrival()
@@ -250,7 +248,7 @@ def test_from_sixteen_on_what_waits_is_warned_of_once_with_its_bytes(mischief):
         assert ev.stats()["cancelled"] == 18
 
 
-def test_counts_go_on_where_another_evaluator_has_left_them_and_only_at_rest(tmp_path):
+def test_counts_of_another_evaluator_are_loaded_only_while_idle(tmp_path):
     with evaluator() as ev:
         for _ in range(3):
             ev.evaluate(Shifted())
@@ -259,7 +257,7 @@ def test_counts_go_on_where_another_evaluator_has_left_them_and_only_at_rest(tmp
         ev.load_state_dict({**state, "best": 1e6})
         result = ev.evaluate(Shifted())
         assert (result.step, result["eval/policy_version"]) == (3, 4)
-        assert not (tmp_path / "best.json").exists(), "the bar came along"
+        assert not (tmp_path / "best.json").exists(), "the best reward was loaded"
         assert ev.state_dict() == {"step_counter": 4, "policy_version": 4, "best": 1e6}
         ev.trigger_eval()
         for use in (ev.state_dict, partial(ev.load_state_dict, state)):
@@ -269,18 +267,18 @@ def test_counts_go_on_where_another_evaluator_has_left_them_and_only_at_rest(tmp
 
 
 @pytest.mark.parametrize("place", PLACES)
-def test_an_evaluator_that_nobody_has_is_collected_and_ends_its_thread(place):
+def test_an_unused_evaluator_is_collected_and_ends_its_thread(place):
     ev = evaluator(place)
     ev.evaluate()
-    gone, thread = weakref.ref(ev), ev._service._thread
+    reference, thread = weakref.ref(ev), ev._service._thread
     del ev
     gc.collect()
-    assert gone() is None
+    assert reference() is None
     end(thread, *[closing for closing in threading.enumerate() if closing.name == "swath eval closes"])
 
 
 class Model:
-    """As models of Stable-Baselines3: what picks actions has its weights in `policy`."""
+    """Has its weights in `policy`, as models of Stable-Baselines3."""
 
     def __init__(self):
         self.policy = nn.Linear(1, 1)
@@ -308,7 +306,7 @@ def test_a_model_with_predict_acts_with_its_weights_of_each_request(place):
         assert ev.evaluate(None if place == "thread" else model.policy).returns.tolist() == fixed(4).tolist()
 
 
-def test_extracted_weights_have_the_extra_state_of_modules_beside_their_tensors():
+def test_extracted_weights_have_tensors_and_extra_state():
     class Noted(nn.Linear):
         def get_extra_state(self):
             return {"text": "kept"}

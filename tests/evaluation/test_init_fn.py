@@ -1,4 +1,4 @@
-"""`init_fn` runs first in each new worker process: before torch is there, and before what it is given is opened."""
+"""`init_fn` runs first in each new worker process, before torch is imported and arguments are unpickled."""
 
 import json
 import sys
@@ -12,38 +12,47 @@ from swath.evaluators import Evaluator
 
 
 @pytest.fixture(autouse=True)
-def seen(tmp_path, monkeypatch):
-    path = tmp_path / "seen"
-    monkeypatch.setenv(torch_first.SEEN, str(path))
+def report(tmp_path, monkeypatch):
+    path = tmp_path / "report"
+    monkeypatch.setenv(torch_first.REPORT, str(path))
     return path
 
 
-def options(place, seen):
+def options(place, report):
     if place == "process":
         return {"backend": "process"}
     ray_cluster.up()
-    return {"backend": "ray", "num_gpus": 0, "ray_kwargs": {"runtime_env": {"env_vars": {torch_first.SEEN: str(seen)}}}}
+    return {
+        "backend": "ray",
+        "num_gpus": 0,
+        "ray_kwargs": {"runtime_env": {"env_vars": {torch_first.REPORT: str(report)}}},
+    }
 
 
-def evaluator(init_fn, **given):
+def evaluator(init_fn, **arguments):
     return Evaluator(
-        torch_first.env, policy_factory=torch_first.policy, init_fn=init_fn, num_trajectories=2, max_steps=20, **given
+        torch_first.env,
+        policy_factory=torch_first.policy,
+        init_fn=init_fn,
+        num_trajectories=2,
+        max_steps=20,
+        **arguments,
     )
 
 
 @pytest.mark.parametrize("place", ["process", "ray"])
-def test_nothing_heavy_is_imported_before_it_though_its_own_module_does_so(place, seen):
+def test_nothing_heavy_is_imported_before_it_though_its_own_module_does_so(place, report):
     assert torch_first.torch is sys.modules["torch"]
-    with evaluator(torch_first.note_modules, **options(place, seen)) as ev:
+    with evaluator(torch_first.note_modules, **options(place, report)) as ev:
         assert ev.evaluate()["eval/num_episodes"] == 2
-    found = json.loads(seen.read_text())
+    found = json.loads(report.read_text())
     assert [name for name in found if place == "process" or name != "numpy"] == []  # Ray itself imports numpy
 
 
-def test_what_it_raises_is_the_outcome():
+def test_its_exception_is_the_outcome():
     with evaluator(torch_first.fail, backend="process") as ev:
         for _ in range(2):
-            with pytest.raises(LookupError, match="no such licence"):
+            with pytest.raises(LookupError, match="licence expired"):
                 ev.evaluate()
 
 

@@ -1,4 +1,4 @@
-"""An evaluator in a thread beside training in the same process: neither sees the other."""
+"""An evaluator and a training in one process do not change each other."""
 
 import random
 import threading
@@ -15,23 +15,23 @@ SAMPLED = {"exploration_type": "random", "num_trajectories": 4, "max_steps": 40}
 
 
 class Sampler(torch.nn.Module):
-    """Draws in each call, unless it is told not to, and says whether it was training."""
+    """Samples in each call unless it must be deterministic, and notes its mode."""
 
-    def __init__(self, seen=None):
+    def __init__(self, calls=None):
         super().__init__()
         self.net = torch.nn.Linear(4, 2)
-        self.seen = seen
+        self.calls = calls
 
     def forward(self, observation, exploration_type=None):
-        if self.seen is not None:
-            self.seen.append((threading.current_thread().name, self.training))
+        if self.calls is not None:
+            self.calls.append((threading.current_thread().name, self.training))
         logits = self.net(observation)
         if exploration_type is InteractionType.DETERMINISTIC:
             return logits.argmax(-1)
         return torch.distributions.Categorical(logits=logits).sample()
 
     def __deepcopy__(self, memo):
-        twin = Sampler(self.seen)
+        twin = Sampler(self.calls)
         twin.load_state_dict(self.state_dict())
         return twin
 
@@ -57,29 +57,29 @@ def collected(between=lambda: None):
     ],
     ids=["greedy in a thread", "sampled in a process"],
 )
-def test_training_data_are_the_same_to_the_last_bit_with_an_evaluator_beside(options):
-    alone, *draws = collected()
+def test_training_data_are_the_same_to_the_last_bit_with_and_without_an_evaluator(options):
+    batches, *draws = collected()
     with Evaluator("CartPole-v1", busy_policy="latest", **options) as ev:
-        beside, *draws_beside = collected(ev.trigger_eval)
+        evaluated, *evaluated_draws = collected(ev.trigger_eval)
         ev.wait()
         assert ev.stats()["completed"] > 0
-    for one, other in zip(alone, beside, strict=True):
-        assert set(one.keys(True, True)) == set(other.keys(True, True))
-        for key in one.keys(True, True):
-            assert torch.equal(one[key], other[key]), key
-    assert torch.equal(draws[0], draws_beside[0])
-    assert np.array_equal(draws[1], draws_beside[1])
-    assert draws[2] == draws_beside[2]
+    for first, second in zip(batches, evaluated, strict=True):
+        assert set(first.keys(True, True)) == set(second.keys(True, True))
+        for key in first.keys(True, True):
+            assert torch.equal(first[key], second[key]), key
+    assert torch.equal(draws[0], evaluated_draws[0])
+    assert np.array_equal(draws[1], evaluated_draws[1])
+    assert draws[2] == evaluated_draws[2]
 
 
 def test_training_mode_stays_on_its_side():
-    seen = []
-    policy = Sampler(seen)
+    calls = []
+    policy = Sampler(calls)
     with Evaluator("CartPole-v1", policy, **SAMPLED) as ev:
         ev.trigger_eval()
         while ev.pending:
             policy(torch.zeros(4))
         ev.poll()
     main = threading.current_thread().name
-    assert {training for name, training in seen if name == main} == {True}
-    assert {training for name, training in seen if name != main} == {False}
+    assert {training for name, training in calls if name == main} == {True}
+    assert {training for name, training in calls if name != main} == {False}

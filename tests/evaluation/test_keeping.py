@@ -1,4 +1,4 @@
-"""The best weights so far, on disk, and the example that keeps them."""
+"""The best weights on disk, and the example that keeps them."""
 
 import math
 import os
@@ -29,10 +29,10 @@ def half(path, text):
     path.write_bytes(text[:10].encode())
     os.kill(os.getpid(), signal.SIGKILL)
 
-keeper = reporting.BestWeights("best.safetensors", "eval")
-keeper.keep(scored(1.0), lambda: {"policy": {"w": torch.tensor([1.0])}})
+best_weights = reporting.BestWeights("best.safetensors", "eval")
+best_weights.keep(scored(1.0), lambda: {"policy": {"w": torch.tensor([1.0])}})
 checkpoint.save_file = lambda tensors, path, metadata: half(Path(path), "half of it")
-keeper.keep(scored(2.0), lambda: {"policy": {"w": torch.tensor([2.0])}})
+best_weights.keep(scored(2.0), lambda: {"policy": {"w": torch.tensor([2.0])}})
 """
 
 
@@ -49,24 +49,24 @@ class Doubled(Shifted):
         self.register_buffer("calls", torch.zeros(1))
 
 
-def test_only_what_is_better_is_kept_and_what_is_found_sets_the_bar(tmp_path):
-    keeper = BestWeights(tmp_path / "kept", "eval")
-    assert keeper.reward == -math.inf
+def test_only_better_weights_are_kept_and_an_existing_result_must_be_beaten(tmp_path):
+    best_weights = BestWeights(tmp_path / "kept", "eval")
+    assert best_weights.reward == -math.inf
     for reward, better in [(1.0, True), (1.0, False), (float("nan"), False), (0.5, False), (2.0, True)]:
-        before = keeper.reward
+        before = best_weights.reward
         weights = {"policy": {"w": torch.tensor([reward])}, "env.x": {"mean": torch.ones(2)}}
-        keeper.keep(scored(reward), lambda weights=weights: weights)
-        assert (keeper.reward > before) is better
+        best_weights.keep(scored(reward), lambda weights=weights: weights)
+        assert (best_weights.reward > before) is better
     saved = load_file(tmp_path / "kept" / "best.safetensors")
     assert saved["w"].tolist() == [2.0]
     assert saved["env.x::mean"].tolist() == [1.0, 1.0]
     assert BestWeights(tmp_path / "kept" / "best.safetensors", "eval").reward == 2.0
 
 
-def test_a_file_that_is_no_result_or_that_of_another_prefix_is_not_overwritten(tmp_path):
-    for text, said in (("[]", "not the JSON of an EvalResult"), (scored(1.0).to_json(), "test/reward")):
+def test_a_file_of_another_kind_or_prefix_is_not_overwritten(tmp_path):
+    for text, message in (("[]", "not the JSON of an EvalResult"), (scored(1.0).to_json(), "test/reward")):
         (tmp_path / "best.json").write_text(text)
-        with pytest.raises((KeyError, ValueError), match=said):
+        with pytest.raises((KeyError, ValueError), match=message):
             BestWeights(tmp_path, "test")
 
 
@@ -100,9 +100,9 @@ def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_
     assert child.returncode == -signal.SIGKILL
     best = tmp_path / "best.safetensors"
     assert load_file(best)["w"].tolist() == [1.0]
-    keeper = BestWeights(best, "eval")
-    assert keeper.reward == 1.0
-    keeper.keep(scored(3.0), lambda: {"policy": {"w": torch.tensor([3.0])}})
+    best_weights = BestWeights(best, "eval")
+    assert best_weights.reward == 1.0
+    best_weights.keep(scored(3.0), lambda: {"policy": {"w": torch.tensor([3.0])}})
     assert load_file(best)["w"].tolist() == [3.0]
 
 

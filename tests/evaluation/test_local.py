@@ -1,4 +1,4 @@
-"""Evaluations of one env: which episodes, from which seeds, with which numbers; what of it stands still meanwhile."""
+"""Evaluations of one env: episodes, seeds, numbers, and running statistics."""
 
 import gymnasium as gym
 import numpy as np
@@ -52,7 +52,7 @@ def test_no_env_is_stepped_or_reset_beyond_what_its_episodes_need():
 
 
 class Normed(Shifted):
-    """Acts differently in training mode, and notes how it was called."""
+    """Acts differently in training mode, and notes its calls."""
 
     def __init__(self):
         super().__init__()
@@ -77,7 +77,7 @@ def test_the_module_itself_is_neither_called_nor_switched():
     assert torch.is_grad_enabled()
 
 
-def test_tensordict_modules_sample_by_the_type_asked_for_and_leave_the_process_s_type_alone():
+def test_tensordict_modules_sample_by_the_exploration_type_and_keep_the_process_s_type():
     def logits(observation):
         return torch.stack([observation[..., 0] % 5, observation[..., 1] % 3], -1).float()
 
@@ -87,8 +87,8 @@ def test_tensordict_modules_sample_by_the_type_asked_for_and_leave_the_process_s
     greedy = coins(3, policy=policy)
     drawn = coins(3, exploration_type="RANDOM", policy=policy)
     assert interaction_type() is before
-    by_hand = coins(1, policy=lambda observation: logits(observation).argmax(-1))
-    np.testing.assert_array_equal(greedy.returns, by_hand.returns)
+    expected = coins(1, policy=lambda observation: logits(observation).argmax(-1))
+    np.testing.assert_array_equal(greedy.returns, expected.returns)
     assert not np.array_equal(greedy.returns, drawn.returns)
     np.testing.assert_array_equal(coins(1, exploration_type="RANDOM", policy=policy).returns, drawn.returns)
 
@@ -106,13 +106,13 @@ class Memory(nn.Module):
 
 @pytest.mark.parametrize("exploration", ["RANDOM", "DETERMINISTIC"])
 @pytest.mark.parametrize("num_envs", [None, 4])
-def test_recurrent_state_starts_anew_with_each_episode(num_envs, exploration):
+def test_recurrent_state_restarts_with_each_episode(num_envs, exploration):
     result = coins(num_envs, policy=Memory(), exploration_type=exploration)
     np.testing.assert_array_equal(result.returns, coins(1).returns)  # the state is the env's own step counter
 
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered")  # gymnasium's, about EnvPool's spaces
-def test_envs_that_cannot_be_seeded_say_so_once_and_everything_else_holds():
+def test_envs_that_cannot_be_seeded_are_warned_of_once():
     envpool = pytest.importorskip("envpool")
     env = envpool.make("CartPole-v1", env_type="gymnasium", num_envs=3)
 
@@ -126,7 +126,7 @@ def test_envs_that_cannot_be_seeded_say_so_once_and_everything_else_holds():
 
 
 class OneSeedForAll(SyncVectorEnv):
-    """A vector env of a stranger: it resets only as a whole and takes one seed."""
+    """A vector env of an unknown kind: it resets only as a whole and takes one seed."""
 
     @property
     def unwrapped(self):
@@ -135,7 +135,7 @@ class OneSeedForAll(SyncVectorEnv):
 
 @pytest.mark.parametrize("max_steps", [None, 12])
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP], ids=lambda mode: mode.name)
-def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, max_steps):
+def test_vector_envs_with_one_seed_for_all_are_repeatable_as_a_whole(mode, max_steps):
     def play(seed):
         envs = OneSeedForAll([UnevenEnv] * 4, autoreset_mode=mode)
         return coins(None, 9, envs, seed=seed, max_steps=max_steps)
@@ -151,7 +151,7 @@ def test_vector_envs_that_take_one_seed_for_all_are_repeatable_as_a_whole(mode, 
 
 
 class Remembering:
-    """Predicts from a step count that it keeps in its state, and notes how it was called."""
+    """Predicts from a step count in its state, and notes its calls."""
 
     def __init__(self):
         self.policy = torch.nn.Linear(1, 1).train()
@@ -199,7 +199,7 @@ class OtherSpaces(UnevenEnv):
         ("NoSuchEnv-v0", None, gym.error.NameNotFound, "NoSuchEnv"),
     ],
 )
-def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
+def test_wrong_envs_are_refused(env, num_envs, error, says):
     with pytest.raises(error, match=says):
         coins(num_envs, env=env)
 
@@ -215,9 +215,9 @@ def test_what_cannot_be_meant_is_refused(env, num_envs, error, says):
     ],
     ids=["single", "in a vector env", "observations of a vector env", "rewards of a vector env", "in other processes"],
 )
-def test_running_statistics_stand_still_and_go_on_afterwards(make, statistics):
+def test_running_statistics_are_updated_only_outside_evaluations(make, statistics):
     def learned():
-        return [(np.array(each.mean).tolist(), float(each.count)) for each in statistics(env)]
+        return [(np.array(rms.mean).tolist(), float(rms.count)) for rms in statistics(env)]
 
     env = make()
     env.reset(seed=1)
@@ -247,26 +247,26 @@ def still(observation):
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("num_envs", [None, 3])
 def test_statistics_reach_every_copy(place, num_envs):
-    seen = []
+    observations = []
 
     def measure(batch):
-        seen.append(batch["observation"][:, 0] * torch.tensor(VAR + 1e-8).sqrt() + torch.tensor(MEAN))
+        observations.append(batch["observation"][:, 0] * torch.tensor(VAR + 1e-8).sqrt() + torch.tensor(MEAN))
         return {}
 
     options = {"num_trajectories": 4, "metrics_fn": measure, "num_envs": num_envs, "backend": place}
     with Evaluator(normal, policy_factory=lambda: still, **options) as evaluator:
         evaluator.evaluate(weights_dict={"env.obs_rms": SENT})
         evaluator.evaluate()
-    assert seen[0][:, 1].tolist() == pytest.approx([0.0] * 4, abs=1e-5)
-    assert seen[0].tolist() == seen[1].tolist()
-    assert len({round(token) for token in seen[0][:, 0].tolist()}) == 4
+    assert observations[0][:, 1].tolist() == pytest.approx([0.0] * 4, abs=1e-5)
+    assert observations[0].tolist() == observations[1].tolist()
+    assert len({round(token) for token in observations[0][:, 0].tolist()}) == 4
 
 
 def test_the_first_name_is_looked_up_through_wrappers_and_in_envs_of_a_vector_env():
     env = SyncVectorEnv([normal, normal])
     with Evaluator(env, still, num_trajectories=2) as evaluator:
         evaluator.evaluate(weights_dict={"env.return_rms": {"mean": 0.5, "var": 2.0, "count": 9}})
-        assert [(one.env.return_rms.mean, float(one.env.return_rms.var)) for one in env.envs] == [(0.5, 2.0)] * 2
+        assert [(inner.env.return_rms.mean, float(inner.env.return_rms.var)) for inner in env.envs] == [(0.5, 2.0)] * 2
 
 
 @pytest.mark.parametrize(
@@ -278,7 +278,7 @@ def test_the_first_name_is_looked_up_through_wrappers_and_in_envs_of_a_vector_en
         ({"env.obs_rms": SENT, "critic": torch.nn.Linear(1, 1)}, KeyError, "'policy', 'env.obs_rms'"),
     ],
 )
-def test_what_does_not_fit_changes_nothing(sent, error, says):
+def test_weights_that_do_not_fit_change_nothing(sent, error, says):
     env = normal()
     with Evaluator(env, still, num_trajectories=1) as evaluator:
         before = env.obs_rms.mean.copy(), env.obs_rms.count

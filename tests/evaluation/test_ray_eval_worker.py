@@ -19,7 +19,7 @@ from swath import RayEvalWorker
 from swath.errors import Closed, PlacementFailed, Superseded, WorkerLost
 from toys import DEADLINE_S
 
-NAME = "the tests' own"
+NAME = "of the tests"
 NUMBERS = (
     *("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"),
     *("reward_ci_low", "reward_ci_high", "num_episodes", "num_frames", "episode_length", "fps", "duration_s"),
@@ -29,7 +29,7 @@ OPTIONS = {"num_gpus": 0, "num_cpus": 1}
 
 
 class Steps(gym.Env):
-    """Ends after so many steps, `None`: never; earns what the action is. A frame is as bright as its step."""
+    """Ends after `length` steps, or never; the reward is the action, the brightness of a frame is the step."""
 
     observation_space = gym.spaces.Box(-1, 1, (1,))
     action_space = gym.spaces.Discrete(5)
@@ -71,7 +71,7 @@ class Ones:
 
 
 def two():
-    """Their first episodes have 3 and 9 steps."""
+    """Return two envs with episodes of 3 and 9 steps."""
     return SyncVectorEnv([partial(Steps, 3), partial(Steps, 9)])
 
 
@@ -87,14 +87,14 @@ def mischief(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def worker(ray, mischief):
-    """For all tests that let it go on; a fresh one takes seconds to import torch."""
+    """Return a worker for all tests that do not break it; a new one takes seconds to import torch."""
     with RayEvalWorker(None, partial(Steps, mischief=mischief), Constant, name=NAME, **OPTIONS) as worker:
         yield worker
 
 
 @pytest.fixture(scope="module")
 def pair(ray):
-    """Two envs and a policy without weights, with room for two frames."""
+    """Return a worker of two envs and a policy without weights, with room for two frames."""
     with RayEvalWorker(None, two, Ones, max_video_bytes=2 * 4 * 6 * 3, **OPTIONS) as worker:
         yield worker
 
@@ -164,9 +164,9 @@ def test_a_name_is_taken_once(worker):
         RayEvalWorker(None, Steps, Constant, name=NAME, **OPTIONS)
 
 
-def test_a_name_that_nobody_has_is_an_error_with_the_namespace(ray):
-    with pytest.raises(ValueError, match="'nobody' in namespace 'elsewhere'"):
-        RayEvalWorker.from_name("nobody", namespace="elsewhere")
+def test_an_unknown_name_is_an_error_with_the_namespace(ray):
+    with pytest.raises(ValueError, match="'unknown' in namespace 'elsewhere'"):
+        RayEvalWorker.from_name("unknown", namespace="elsewhere")
 
 
 DRIVER = """
@@ -183,7 +183,7 @@ print(worker.poll(None)["reward"])
 """
 
 
-def test_a_later_driver_finds_and_ends_what_an_earlier_one_has_left(ray):
+def test_a_later_driver_finds_and_ends_a_named_actor(ray):
     address = ray.get_runtime_context().gcs_address
     env = {**os.environ, "PYTHONPATH": str(Path(__file__).parents[2] / "src")}
     command = [sys.executable, "-c", DRIVER.format(address=address)]
@@ -205,15 +205,15 @@ def test_any_handle_gets_the_newest_result_that_none_has_read(worker):
     assert (first["reward"], first["num_frames"], first["frames"].shape) == (6.0, 3, (3, 4, 6, 3))
     assert first.keys() == {*NUMBERS}
     assert third.poll(None) is None
-    own = worker.poll(60)
-    assert own.pop("frames").equal(first.pop("frames"))
-    assert {name: own[name] for name in ("reward", "reward_ci_low", "policy_version")}.items() <= first.items()
+    result = worker.poll(60)
+    assert result.pop("frames").equal(first.pop("frames"))
+    assert {name: result[name] for name in ("reward", "reward_ci_low", "policy_version")}.items() <= first.items()
     played(other, 2)
     assert (worker.poll(None), third.poll()) == (None, None)
 
 
-class UntilTold(Steps):
-    """Ends where a file is."""
+class UntilFile(Steps):
+    """Ends when a file exists."""
 
     def __init__(self, file, mischief):
         super().__init__(None, mischief)
@@ -230,7 +230,7 @@ class UntilTold(Steps):
 def test_another_handle_waits_for_a_rollout_and_plays_it_on_where_its_own_is_gone(ray, tmp_path):
     mischief = Mischief.at(tmp_path)
     mischief.order("step", "hang")
-    first = RayEvalWorker(None, partial(UntilTold, tmp_path / "told", mischief), Constant, name="on", **OPTIONS)
+    first = RayEvalWorker(None, partial(UntilFile, tmp_path / "end", mischief), Constant, name="on", **OPTIONS)
     first.submit(None, None)
     with RayEvalWorker.from_name("on") as second:
         mischief.gate.await_arrival()
@@ -238,7 +238,7 @@ def test_another_handle_waits_for_a_rollout_and_plays_it_on_where_its_own_is_gon
         assert second.poll() is None
         del first
         gc.collect()
-        (tmp_path / "told").touch()
+        (tmp_path / "end").touch()
         result = second.poll(60)
         assert result["num_frames"] == result["reward"] >= 1
 
@@ -281,7 +281,7 @@ def test_init_fn_runs_first_and_finds_no_torch(ray):
         assert played(worker, 2)["reward"] == 2
 
 
-def test_without_room_it_says_so_and_ends_at_once(ray):
+def test_a_worker_without_room_raises_and_ends_at_once(ray):
     worker = RayEvalWorker(None, two, Ones, placement_timeout_s=0.5)
     worker.submit(None, 2)
     with pytest.raises(PlacementFailed, match="num_gpus=0"):
@@ -292,7 +292,7 @@ def test_without_room_it_says_so_and_ends_at_once(ray):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "message"),
     [
         ({"max_restarts": 1}, "max_restarts"),
         ({"name": "x", "lifetime": "detached"}, "lifetime"),
@@ -304,6 +304,6 @@ def test_without_room_it_says_so_and_ends_at_once(ray):
     ],
     ids=str,
 )
-def test_bad_options_are_refused_before_anything_is_begun(options, said):
-    with pytest.raises(ValueError, match=said):
+def test_bad_options_are_refused_before_anything_is_begun(options, message):
+    with pytest.raises(ValueError, match=message):
         RayEvalWorker(None, two, Ones, **options)

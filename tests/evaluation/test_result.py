@@ -1,4 +1,4 @@
-"""What an evaluation hands out."""
+"""The result of an evaluation: JSON, TensorDict, films."""
 
 import json
 import math
@@ -47,11 +47,11 @@ def test_a_result_is_a_dict_that_the_caller_owns_with_episodes_in_order():
 
 def test_the_tensordict_is_flat_and_scalar_with_double_precision():
     film = torch.zeros(2, 4, 4, 3, dtype=torch.uint8)
-    given = {"eval/reward": 0.1, "eval/frames": 2**40, "eval/solved": True, "eval/video": film}
-    td = a_result(given).to_tensordict()
+    numbers = {"eval/reward": 0.1, "eval/frames": 2**40, "eval/solved": True, "eval/video": film}
+    td = a_result(numbers).to_tensordict()
     assert td.batch_size == torch.Size([])
-    assert set(td.keys()) == set(given)
-    assert [td[name].dtype for name in given] == [torch.float64, torch.int64, torch.bool, torch.uint8]
+    assert set(td.keys()) == set(numbers)
+    assert [td[name].dtype for name in numbers] == [torch.float64, torch.int64, torch.bool, torch.uint8]
     assert td["eval/reward"].item() == 0.1
     assert td["eval/reward"].shape == ()
 
@@ -83,7 +83,7 @@ def test_json_brings_any_numbers_back_bit_for_bit(metrics, returns):
 
 
 @pytest.mark.parametrize("text", ["[1]", "{}", '{"swath_eval_result": 99}', "not json", "[" * 10**5])
-def test_text_of_something_else_is_refused(text):
+def test_other_text_is_refused(text):
     with pytest.raises(ValueError, match="not the JSON of an EvalResult, format 2: "):
         EvalResult.from_json(text)
 
@@ -94,13 +94,13 @@ PARTS += [("about", name) for name in ABOUT]
 
 @pytest.mark.parametrize("path", PARTS, ids=".".join)
 def test_json_that_lacks_a_part_is_refused_by_its_name(path):
-    whole = json.loads(a_result({"eval/x": 1.0}).to_json())
-    part = whole
+    document = json.loads(a_result({"eval/x": 1.0}).to_json())
+    part = document
     for name in path[:-1]:
         part = part[name]
     del part[path[-1]]
     with pytest.raises(ValueError, match=f"not the JSON of an EvalResult, format 2: there is no entry '{path[-1]}'"):
-        EvalResult.from_json(json.dumps(whole))
+        EvalResult.from_json(json.dumps(document))
 
 
 @pytest.mark.parametrize(
@@ -118,13 +118,13 @@ def test_json_that_lacks_a_part_is_refused_by_its_name(path):
     ids=str,
 )
 def test_json_with_a_part_of_another_form_is_refused(path, value):
-    whole = json.loads(a_result({"eval/x": 1.0}).to_json())
-    part = whole
+    document = json.loads(a_result({"eval/x": 1.0}).to_json())
+    part = document
     for name in path[:-1]:
         part = part[name]
     part[path[-1]] = value
     with pytest.raises(ValueError, match="not the JSON of an EvalResult, format 2: "):
-        EvalResult.from_json(json.dumps(whole))
+        EvalResult.from_json(json.dumps(document))
 
 
 # Films
@@ -156,8 +156,8 @@ def test_files_have_the_frames_and_the_rate(tmp_path, options, rate):
     assert result.video_paths == tuple(str(tmp_path / f"a-b-step40-episode{number}.mp4") for number in range(3))
     for path, length in zip(result.video_paths, result.lengths[:3], strict=True):
         command = [ffmpeg.get_ffmpeg_exe(), "-i", path, "-f", "null", "-"]
-        told = subprocess.run(command, capture_output=True, text=True, check=True).stderr
-        assert rate in told
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stderr
+        assert rate in report
         assert ffmpeg.count_frames_and_secs(path)[0] == length
 
 
@@ -179,7 +179,7 @@ def test_a_film_that_cannot_be_written_is_counted(tmp_path, caplog):
     assert "could not be written" in caplog.text
 
 
-def test_without_what_writes_films_the_message_names_the_extra(tmp_path, monkeypatch):
+def test_without_a_film_writer_the_message_names_the_extra(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
     with pytest.raises(ImportError, match=r'pip install "swath\[video\]"'):
         evaluator(video_dir=tmp_path)

@@ -94,13 +94,13 @@ def test_the_interval_holds_the_mean_and_stays_within_the_values(values):
 @pytest.mark.parametrize(
     "values", [[], [1.0], [math.nan, 1.0], [1.0, math.inf], [-math.inf, math.inf, 0.0], [math.inf] * 3]
 )
-def test_there_is_no_interval_of_fewer_than_two_values_nor_of_any_that_is_not_finite(values):
+def test_fewer_than_two_values_or_infinite_ones_have_no_interval(values):
     assert all(math.isnan(end) for end in mean_interval(np.array(values)))
     assert all(math.isnan(end) for end in interval((1.0, EVEN), (-1.0, np.array(values))))
 
 
 @pytest.mark.parametrize(
-    ("draw", "mean", "n", "least", "most"),
+    ("draw", "mean", "n", "lowest", "highest"),
     [
         pytest.param(lambda source, n: source.normal(5.0, 2.0, n), 5.0, 20, 0.93, 0.97, id="normal, 20"),
         pytest.param(lambda source, n: source.normal(5.0, 2.0, n), 5.0, 50, 0.92, 0.97, id="normal, 50"),
@@ -108,10 +108,10 @@ def test_there_is_no_interval_of_fewer_than_two_values_nor_of_any_that_is_not_fi
         pytest.param(lambda source, n: source.choice([3.0] * 4 + [41.0], n), 10.6, 20, 0.90, 1.0, id="3 or 41, 20"),
     ],
 )
-def test_it_holds_the_true_mean_as_often_as_it_says(draw, mean, n, least, most):
+def test_the_interval_contains_the_true_mean_at_its_level(draw, mean, n, lowest, highest):
     source, runs = np.random.default_rng(2024), 1000
     ends = np.array([mean_interval(draw(source, n), root) for root in range(runs)])
-    assert least <= np.mean((ends[:, 0] <= mean) & (mean <= ends[:, 1])) <= most
+    assert lowest <= np.mean((ends[:, 0] <= mean) & (mean <= ends[:, 1])) <= highest
 
 
 # Rounds
@@ -120,8 +120,8 @@ def test_it_holds_the_true_mean_as_often_as_it_says(draw, mean, n, least, most):
 WIDE, NARROW = (0.0, 10.0), (4.9, 5.1)
 
 
-def verdict(options, played, values):
-    """After so many returns, half of them the one, half the other."""
+def stop_reason(options, played, values):
+    """Return the reason to stop after `played` episodes with alternating returns."""
     options = EvaluatorOptions("CartPole-v1", len, num_trajectories=8, **options)
     return options.stop_reason(np.resize(np.array(values), played), 0)
 
@@ -138,7 +138,7 @@ def verdict(options, played, values):
     ],
 )
 def test_rounds_end_with_a_narrow_interval_or_before_they_pass_the_bound(options, played, values, expected):
-    assert verdict(options, played, values) == expected
+    assert stop_reason(options, played, values) == expected
 
 
 def evaluated(returns, seeds=None, seeding="episode"):
@@ -156,7 +156,7 @@ def test_pairs_are_found_by_seed_whatever_their_order():
     assert found.probability_of_improvement == pytest.approx(2.5 / 3)
 
 
-def test_pairing_cancels_what_is_luck_of_the_episode():
+def test_pairing_cancels_the_luck_of_the_episode():
     luck = np.random.default_rng(0).normal(scale=100.0, size=30)
     a, b = evaluated(luck), evaluated(luck + 1.0)
     found, apart = compare(a, b), compare(a, b, paired=False)
@@ -188,14 +188,14 @@ def test_results_read_back_compare_like_the_live_ones():
 
 
 @pytest.mark.parametrize(
-    ("a", "b", "says"),
+    ("a", "b", "message"),
     [
         (evaluated([1.0, 2.0]), evaluated([1.0, 2.0], seeds=[2, 3]), "have 1 seeds in common"),
         (evaluated([1.0, 2.0], seeding="layout"), evaluated([1.0, 2.0]), "result_a.seeding is 'layout'"),
         (evaluated([1.0, 2.0]), evaluated([1.0, 2.0], seeding="none"), "result_b.seeding is 'none'"),
     ],
 )
-def test_results_that_cannot_be_paired_are_refused_with_the_way_out(a, b, says):
-    with pytest.raises(ValueError, match=f"{says}.*paired=False"):
+def test_results_that_cannot_be_paired_are_refused_with_the_way_out(a, b, message):
+    with pytest.raises(ValueError, match=f"{message}.*paired=False"):
         compare(a, b)
     assert compare(a, b, paired=False).difference == 0.0

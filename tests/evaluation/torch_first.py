@@ -1,4 +1,4 @@
-"""What is built and run in workers, in a module that imports torch, as training scripts do."""
+"""An env, a policy and an `init_fn`, in a module that imports torch, as training scripts do."""
 
 import json
 import os
@@ -8,28 +8,28 @@ from pathlib import Path
 import gymnasium as gym
 import torch
 
-SEEN = "SWATH_TEST_SEEN"
+REPORT = "SWATH_TEST_REPORT"
 
 
 def note_modules():
-    """Write down which modules of interest have been imported; how a user's `init_fn` looks at its process."""
+    """Write the names of heavy modules that are imported into a file."""
     heavy = {"torch", "tensordict", "gymnasium", "torchrl", "torch_first", "numpy"}
-    Path(os.environ["SWATH_TEST_SEEN"]).write_text(json.dumps(sorted(heavy & set(sys.modules))))
-    os.environ["SWATH_TEST_SEEN"] += ".more"
+    Path(os.environ["SWATH_TEST_REPORT"]).write_text(json.dumps(sorted(heavy & set(sys.modules))))
+    os.environ["SWATH_TEST_REPORT"] += ".more"
 
 
 def fail():
     """Raise."""
-    raise LookupError("no such licence")
+    raise LookupError("licence expired")
 
 
 def env():
-    """Built after `note_modules`."""
-    assert os.environ[SEEN].endswith(".more")
+    """Make an env, after `note_modules`."""
+    assert os.environ[REPORT].endswith(".more")
     return gym.make("CartPole-v1")
 
 
 def policy():
-    """Likewise."""
-    assert os.environ[SEEN].endswith(".more")
+    """Make a policy, after `note_modules`."""
+    assert os.environ[REPORT].endswith(".more")
     return lambda observation: torch.ones(observation.shape[:-1], dtype=torch.int64)
