@@ -7,7 +7,7 @@ import torch
 from cli_toys import TINY
 from numbered_env import ID, STEP, Numbered, require_whole
 
-from swath.cli.naming import held
+from swath.cli.naming import lock_folder
 from swath.report.datasets import open_dataset
 
 OUT = Path("data")
@@ -114,7 +114,7 @@ def test_ctrl_c_stops_after_the_running_batch_and_the_same_command_continues(col
 
 def test_two_processes_never_write_to_one_place(collect):
     collect(40)
-    with held(OUT, "swath collect"):
+    with lock_folder(OUT, "swath collect"):
         code, _, err = collect(80)
     assert (code, err) == (
         2,

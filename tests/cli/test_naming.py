@@ -11,7 +11,7 @@ import torch
 from cli_toys import TINY
 
 import swath as library
-from swath.cli.naming import env_named
+from swath.cli.naming import find_env
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 from swath.report.datasets import open_dataset
 from swath.rollout.hosts.sources import Source, make_env
@@ -25,9 +25,9 @@ COMMANDS = {
 
 
 def test_a_name_with_a_colon_is_an_object_of_the_module_or_an_id_that_it_registers():
-    assert env_named("named_things:plain", {}) is named_things.plain
+    assert find_env("named_things:plain", {}) is named_things.plain
     for name in ("named_things:NamedPlain-v0", "CartPole-v1", "CartPole"):
-        assert env_named(name, {}) == name
+        assert find_env(name, {}) == name
 
 
 @pytest.mark.usefixtures("lonely")
@@ -155,6 +155,6 @@ def test_the_policy_of_a_run_needs_no_env(swath):
 def test_atari_games_get_the_usual_preprocessing():
     pytest.importorskip("ale_py")
     pytest.importorskip("cv2")
-    env = make_env(Source(env_named("ALE/Pong-v5", {})))
+    env = make_env(Source(find_env("ALE/Pong-v5", {})))
     assert env.observation_space.shape == (4, 84, 84)
     assert env.reset(seed=0)[0].dtype == np.uint8

@@ -59,7 +59,7 @@ def train(swath, monkeypatch):
             rewards = [float(row["eval/reward"]) for row in read_rows(RUN / "metrics.csv")[1] if row.get("eval/reward")]
             written.append((path.stem, progress.frames, progress.best, rewards))
 
-        monkeypatch.setattr(module.parts, "evaluator_of", lambda config, policy: evaluator)
+        monkeypatch.setattr(module.parts, "make_evaluator", lambda config, policy: evaluator)
         monkeypatch.setattr(module.parts, "save_run", saved)
         every = ("--eval-every", every) if every else ()
         outcome = swath("train", "CartPole-v1", "--frames", "640", *SMALL, *every, "--no-video", "--log", "csv")

@@ -8,7 +8,7 @@ import pytest
 from cli_toys import TINY
 
 from swath.cli.failure import UsageError
-from swath.cli.options import MODULES, logs_named
+from swath.cli.options import MODULES, parse_logs
 from swath.report import sinks as all_sinks
 from swath.report.sinks import read_rows
 
@@ -77,4 +77,4 @@ def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, m
 @pytest.mark.parametrize("text", ["vandb", "csv:x", "wandb:", "prometheus:x", ""])
 def test_unknown_logs_are_refused(text):
     with pytest.raises(UsageError, match=r"must be of csv, tensorboard, wandb\[:PROJECT\]"):
-        logs_named(text)
+        parse_logs(text)

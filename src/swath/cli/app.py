@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 from cyclopts import App, CycloptsError
 
@@ -12,11 +12,8 @@ from swath.cli.bench import bench
 from swath.cli.collect import collect
 from swath.cli.doctor import doctor
 from swath.cli.evaluate import evaluate
-from swath.cli.failure import INTERRUPTED, USAGE, BrokenOffError
+from swath.cli.failure import INTERRUPTED, USAGE, RunError
 from swath.cli.train import train
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 HELP = """Train reinforcement learning policies, evaluate them, and collect experience.
 
@@ -45,7 +42,7 @@ def run(arguments: Sequence[str]) -> int:
     except CycloptsError as error:
         where = " ".join(("swath", *(error.command_chain or ()), "--help"))
         return _print_error(f"{' '.join(str(error).split())}; {where} lists the options", USAGE)
-    except BrokenOffError as error:
+    except RunError as error:
         return _print_error(str(error), error.code)
     except KeyboardInterrupt:
         return _print_error("interrupted", INTERRUPTED)

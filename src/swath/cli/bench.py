@@ -5,23 +5,20 @@ from __future__ import annotations
 import csv
 import os
 import time
+from collections.abc import Sequence
 from contextlib import closing, nullcontext
 from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
-from cyclopts import Parameter
+from cyclopts import Parameter, Token
 
 from swath.cli import options
-from swath.cli.failure import OK, UsageError, broken_off, command_line, refusing
-from swath.cli.naming import env_named
+from swath.cli.failure import OK, UsageError, command_line, run_errors, usage_errors
+from swath.cli.naming import find_env
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from cyclopts import Token
-
     from swath.collectors.collector import Collector
 
 
@@ -79,17 +76,17 @@ def bench(
     places, kwargs = backends.split(","), options.read_values(env_kwargs or {})
     if not {*places} <= {*get_args(Place)}:
         raise UsageError(f"--backends {backends} must be of {', '.join(get_args(Place))}, with commas between")
-    make, console = env_named(env, kwargs), options.starting()
+    make, console = find_env(env, kwargs), options.start_console()
     import torch
 
-    from swath.cli.parts import actor_named
+    from swath.cli.parts import find_policy
     from swath.rollout.hosts.sources import Source, make_env
     from swath.rollout.hosts.vector import is_vector_env
     from swath.workers.create import backend as backend_named
 
     torch.set_num_threads(1)
-    with broken_off(env), refusing():
-        actor, instance = actor_named(policy, env, kwargs), make_env(Source(make))
+    with run_errors(env), usage_errors():
+        actor, instance = find_policy(policy, env, kwargs), make_env(Source(make))
         instance.close()
         if out is not None:
             out.touch()
@@ -103,11 +100,11 @@ def bench(
     rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
     # All settings fork their processes from one server.
     fork_server = closing(backend_named(options.PROCESS)) if options.PROCESS in places else nullcontext()
-    with broken_off(env), fork_server, console.status("") as status:
+    with run_errors(env), fork_server, console.status("") as status:
         for turn, setting in enumerate(settings * rounds):
-            status.update(f"{turn + 1} of {len(settings) * rounds}: {options.place_words(*setting)}")
+            status.update(f"{turn + 1} of {len(settings) * rounds}: {options.describe_workers(*setting)}")
             rates[setting].append(_rate(env, kwargs, actor, setting, batch, seconds))
-    table = options.table_of("backend", "workers", "envs each", "frames/s", "lowest", "highest")
+    table = options.make_table("backend", "workers", "envs each", "frames/s", "lowest", "highest")
     for setting, samples in rates.items():
         cells = ["-" if value is None else str(value) for value in setting]
         table.add_row(*cells, *(f"{rate:,.0f}" for rate in (median(samples), min(samples), max(samples))))
@@ -117,7 +114,7 @@ def bench(
         with out.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([["backend", "workers", "envs", "frames_per_second", "rounds"], *rows])
     backend, count, size = best = max(rates, key=lambda setting: median(rates[setting]))
-    console.print(f"best: {options.place_words(*best)}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
+    console.print(f"best: {options.describe_workers(*best)}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
     if size is not None:
         arguments = ("--envs", size, "--workers", count, "--backend", backend, "--batch", batch)
         console.print(f"to train so: {command_line('train', env, *arguments)}", soft_wrap=True)
@@ -126,21 +123,21 @@ def bench(
 
 def frames_per_second(collector: Collector, seconds: float) -> float:
     """Return the frames per second of drawing batches for some seconds, without the first batch."""
-    from swath.cli.parts import rows_of
+    from swath.cli.parts import valid_rows
 
     batches = iter(collector)
     next(batches)
     frames, began = 0, time.perf_counter()
     while not frames or time.perf_counter() - began < seconds:
-        frames += len(rows_of(next(batches)))
+        frames += len(valid_rows(next(batches)))
     return frames / (time.perf_counter() - began)
 
 
 def _rate(env: str, kwargs: dict[str, Any], actor: Any, setting: Setting, batch: int, seconds: float) -> float:
-    from swath.cli.parts import collector_of
+    from swath.cli.parts import make_collector
 
     backend, workers, envs = setting
-    config = options.Collecting(env, envs=envs or 1, workers=workers, backend=backend, env_kwargs=kwargs)
+    config = options.CollectionConfig(env, envs=envs or 1, workers=workers, backend=backend, env_kwargs=kwargs)
     size = workers * config.envs
-    with collector_of(config, actor, frames_per_batch=ceil(batch / size) * size, envs_per_worker=envs) as collector:
+    with make_collector(config, actor, frames_per_batch=ceil(batch / size) * size, envs_per_worker=envs) as collector:
         return frames_per_second(collector, seconds)

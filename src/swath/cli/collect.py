@@ -17,17 +17,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Unpack
 
 from cyclopts import Parameter
+from rich.console import Console
 
-from swath.cli.failure import HINT, OK, StopRequest, UsageError, broken_off, refusing
-from swath.cli.naming import env_named, find_checkpoint, held
-from swath.cli.options import FILES, OPTIONS, Collecting, Count, WorkersOptions, flag, read_values, starting
+from swath.cli.failure import HINT, OK, StopRequest, UsageError, run_errors, usage_errors
+from swath.cli.naming import find_checkpoint, find_env, lock_folder
+from swath.cli.options import FILES, OPTIONS, CollectionConfig, Count, WorkersOptions, flag, read_values, start_console
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from swath.report.datasets import DatasetManifest
 
-OF_THE_DATA = ("env", "env_kwargs", "greedy", "max_episode_steps", "keep_float64", "envs", "workers", "backend", "seed")
+DATA_OPTIONS = (
+    "env",
+    "env_kwargs",
+    "greedy",
+    "max_episode_steps",
+    "keep_float64",
+    "envs",
+    "workers",
+    "backend",
+    "seed",
+)
 """Options that, with the policy's weights, determine the data; further options set the number and the speed."""
 
 
@@ -58,7 +67,7 @@ class CollectOptions(WorkersOptions, total=False):
 
 
 @dataclass(frozen=True)
-class CollectConfig(Collecting):
+class CollectConfig(CollectionConfig):
     """The options of one dataset.
 
     Attributes:
@@ -94,21 +103,21 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
         policy_id = hashlib.sha256(find_checkpoint(config.policy).read_bytes()).hexdigest()[:16]
     elif config.greedy:
         raise UsageError("--greedy needs a policy; name it with --policy")
-    env_named(env, config.env_kwargs)
-    console = starting()
+    find_env(env, config.env_kwargs)
+    console = start_console()
     import torch
 
-    from swath.cli.parts import actor_named, device_named, spaces_of
+    from swath.cli.parts import env_spaces, find_device, find_policy
     from swath.report.datasets import NAME, DatasetManifest, storage_for
 
-    with broken_off(env), refusing():
+    with run_errors(env), usage_errors():
         storage_for(out)
         torch.set_num_threads(config.threads)
-        spaces_of(env, config.env_kwargs)
-        device, policy = device_named(config.device), actor_named(config.policy, env, config.env_kwargs)
+        env_spaces(env, config.env_kwargs)
+        device, policy = find_device(config.device), find_policy(config.policy, env, config.env_kwargs)
         if policy is not None:
             policy.to(device)
-        settings = {name: getattr(config, name) for name in OF_THE_DATA}
+        settings = {name: getattr(config, name) for name in DATA_OPTIONS}
         # Older datasets lack some settings, which read as `None`.
         settings |= {
             "policy": policy_id,
@@ -125,7 +134,7 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
                 raise UsageError(f"--out {out} has {found.frames:,} frames; give more with --frames")
     code = OK
     if found is None or found.frames < config.frames:
-        with broken_off(env, lambda: "the same command continues"), held(out, "swath collect"):
+        with run_errors(env, lambda: "the same command continues"), lock_folder(out, "swath collect"):
             code, found = _collect(config, policy, out, settings, console)
     parts = f"{len(found.parts)} part{'s' * (len(found.parts) != 1)}"
     contents = f"{found.frames:,} frames, {found.episodes:,} ended episodes, {parts}"
@@ -139,17 +148,17 @@ def _collect(
     """Collect the missing frames, or stop early on Ctrl-C; return the exit code and the dataset's manifest."""
     import torch
 
-    from swath.cli.parts import collector_of, rows_of, with_weights
+    from swath.cli.parts import make_collector, valid_rows, with_weights
     from swath.report.datasets import NAME, DatasetWriter
     from swath.report.display import Display, duration
     from swath.rollout.policies.calling import ExplorationType
 
     with ExitStack() as stack:
-        with refusing():
+        with usage_errors():
             writer = DatasetWriter.resume(out) if (out / NAME).is_file() else DatasetWriter.begin(out, settings)
             before = writer.manifest.frames
             missing, step = config.frames - before, config.envs * config.workers
-            collector = collector_of(
+            collector = make_collector(
                 config,
                 policy,
                 frames_per_batch=ceil(ceil(missing / ceil(missing / config.batch)) / step) * step,  # equal batches
@@ -173,7 +182,7 @@ def _collect(
             display.print(f"continues at {before:,} frames; simulators are not saved, so episodes begin again")
         show()
         for batch in collector:
-            rows = rows_of(batch)[: config.frames - writer.manifest.frames]
+            rows = valid_rows(batch)[: config.frames - writer.manifest.frames]
             state = with_weights(collector.state_dict(), None)
             writer.append(rows, json.loads(json.dumps(state, default=torch.Tensor.item)))
             show()

@@ -9,6 +9,7 @@ import shutil
 import subprocess
 import sys
 import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import closing, suppress
 from functools import partial
 from importlib import import_module
@@ -16,25 +17,22 @@ from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
 from traceback import format_exception
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
 from swath.cli.bench import frames_per_second
-from swath.cli.failure import FAILED, OK, broken_off, one_line, refusing
-from swath.cli.naming import RunFolder, env_named
-from swath.cli.options import OPTIONS, RAY, Backend, Count, Text, Words, read_values, starting
+from swath.cli.failure import FAILED, OK, one_line, run_errors, usage_errors
+from swath.cli.naming import RunFolder, find_env
+from swath.cli.options import OPTIONS, RAY, Backend, Count, Text, Words, read_values, start_console
 from swath.errors import NonFinite
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
 """Fails or gives wrong data; works at a price; good to know."""
 
 MANIFEST = "_manifest.json"
 SHM = Path("/dev/shm")  # noqa: S108  the system's own name
-STORE_PART, STORE_MOST = 0.3, 10 * 10**9
+STORE_SHARE, STORE_MAX_BYTES = 0.3, 10 * 10**9
 """Ray's object store takes this share of the memory, up to this number of bytes."""
 
 ANSWER_S = 45
@@ -84,14 +82,14 @@ def doctor(
     """
     kwargs = read_values(env_kwargs or {})
     files = _files_in(Path(env))
-    make = None if files else env_named(env, kwargs)
-    console = starting(stderr=as_json)  # stdout gets only JSON
+    make = None if files else find_env(env, kwargs)
+    console = start_console(stderr=as_json)  # stdout gets only JSON
     figures: dict[str, float] = {}
     findings: list[Finding] = []
-    from swath.cli.parts import actor_named
+    from swath.cli.parts import find_policy
 
-    with broken_off(env), refusing():
-        actor = actor_named(policy, env, kwargs)
+    with run_errors(env), usage_errors():
+        actor = find_policy(policy, env, kwargs)
     checks: dict[str, Callable[[], Iterable[Finding]]] = {
         "versions": check_versions,
         "TorchRL": check_torchrl,
@@ -283,7 +281,7 @@ def check_memory() -> Iterator[Finding]:
     if not SHM.is_dir() or find_spec("ray") is None:
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    free, wanted = shutil.disk_usage(SHM).free, min(int(memory * STORE_PART), STORE_MOST)
+    free, wanted = shutil.disk_usage(SHM).free, min(int(memory * STORE_SHARE), STORE_MAX_BYTES)
     if free < wanted:
         move = f"start the container with --shm-size={wanted / 2**30:.1f}g: Ray keeps fragments on disk otherwise"
         yield Finding(WARNING, str(SHM), f"{free / 2**20:,.0f} MiB free, Ray takes {wanted / 2**20:,.0f}", move)

@@ -8,15 +8,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
+from rich.table import Table
 
-from swath.cli.failure import OK, UsageError, broken_off, command_line, refusing
+from swath.cli.failure import OK, UsageError, command_line, run_errors, usage_errors
 from swath.cli.naming import find_checkpoint
-from swath.cli.options import FILES, THREAD, Count, FromZero, Text, starting, table_of
+from swath.cli.options import FILES, THREAD, Count, FromZero, Text, make_table, start_console
 from swath.report.display import number
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from swath.evaluation.result import Comparison, Floats
 
 
@@ -44,13 +43,13 @@ def evaluate(
         video: Film the first episode of the (first) policy: an .mp4 file.
     """
     files = [find_checkpoint(path) for path in (checkpoint, other) if path is not None]
-    console = starting()
+    console = start_console()
     import torch
 
     from swath.cli import parts
     from swath.evaluation.result import compare
 
-    with refusing():
+    with usage_errors():
         runs = [parts.open_run(file) for file in files]
     parts.require_safe_env(runs[0], env, command_line("eval", *files, "--env", runs[0].config.env))
     options: dict[str, Any] = {"eval_episodes": episodes, "seed": seed, "device": device, "env": env}
@@ -62,12 +61,12 @@ def evaluate(
         raise UsageError(f"A was trained on {first}, B on {last}; only policies of one env can be compared")
     if other is not None and count < 2:
         raise UsageError(f"--episodes {count}: a comparison needs 2 episodes or more")
-    with broken_off(env), refusing():
+    with run_errors(env), usage_errors():
         torch.set_num_threads(config.threads)
         policies = [
-            parts.actor_named(file, env, config.env_kwargs).to(parts.device_named(config.device)) for file in files
+            parts.find_policy(file, env, config.env_kwargs).to(parts.find_device(config.device)) for file in files
         ]
-        with parts.evaluator_of(config, policies[0]) as evaluator:
+        with parts.make_evaluator(config, policies[0]) as evaluator:
             results = [
                 evaluator.evaluate(policy, run.progress.frames) for policy, run in zip(policies, runs, strict=True)
             ]
@@ -88,7 +87,7 @@ def evaluate(
             same = stored.returns.tolist() == now.returns.tolist()
             console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
     if video is not None:
-        with broken_off(env), refusing():
+        with run_errors(env), usage_errors():
             parts.film_episode(config, policies[0], video)
     return OK
 
@@ -100,7 +99,7 @@ def comparison_table(comparison: Comparison, gains: Floats) -> Table:
         comparison: of B with A.
         gains: return of B minus return of A, one per episode.
     """
-    table = table_of("B minus A, episode by episode", "")
+    table = make_table("B minus A, episode by episode", "")
     table.add_row("mean difference in return", number(comparison.difference))
     table.add_row("95 % interval", f"{number(comparison.ci_low)} to {number(comparison.ci_high)}")
     labels = ("episodes where B is better", "where both are equal", "where A is better")

@@ -4,36 +4,33 @@ from __future__ import annotations
 
 import shlex
 import signal
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
 from traceback import format_exception
-from typing import TYPE_CHECKING
+from types import FrameType
 
 from swath.errors import FleetFailed
 from swath.workers.outcome import REMOTE_TRACEBACK
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
-    from types import FrameType
-
 OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 """Exit codes."""
 
-FROM_OUTSIDE = (OSError, MemoryError, FloatingPointError, FleetFailed)
+EXTERNAL_ERRORS = (OSError, MemoryError, FloatingPointError, FleetFailed)
 """Errors that can end a run without a mistake in the code of env or policy."""
 
 HINT = "Ctrl-C stops after this batch and keeps everything"
 STOPPING = "stopping after this batch; Ctrl-C again ends at once"
-UNTOUCHED = (signal.SIG_IGN, None)
+KEPT_HANDLERS = (signal.SIG_IGN, None)
 """Handlers to keep: a shell has background jobs ignore Ctrl-C, `None` is a handler of code outside Python."""
 
 
-class BrokenOffError(Exception):
+class RunError(Exception):
     """A run that ended early; the message has the cause and the next move, above the traceback of user code."""
 
     code = FAILED
 
 
-class UsageError(BrokenOffError):
+class UsageError(RunError):
     """A command with a wrong argument; the message is one line and says what to change."""
 
     code = USAGE
@@ -52,17 +49,17 @@ def one_line(error: BaseException) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def with_traceback(line: str, error: BaseException) -> BrokenOffError:
+def with_traceback(line: str, error: BaseException) -> RunError:
     """Return the error of a run that user code ended, with the traceback of this process or of a worker."""
     remote = [
         note.partition(REMOTE_TRACEBACK)[2] for note in getattr(error, "__notes__", ()) if REMOTE_TRACEBACK in note
     ]
     trace = remote[0] if remote else "".join(format_exception(error))
-    return BrokenOffError(f"{type(error).__name__}: {one_line(error)}; {line}\n{trace.rstrip()}")
+    return RunError(f"{type(error).__name__}: {one_line(error)}; {line}\n{trace.rstrip()}")
 
 
 @contextmanager
-def refusing(begin: str = "", *kinds: type[Exception]) -> Iterator[None]:
+def usage_errors(begin: str = "", *kinds: type[Exception]) -> Iterator[None]:
     """Turn exceptions into a `UsageError`; an exception with notes comes from an env, and passes.
 
     Args:
@@ -81,7 +78,7 @@ def refusing(begin: str = "", *kinds: type[Exception]) -> Iterator[None]:
 
 
 @contextmanager
-def broken_off(env: str, resume_hint: Callable[[], str] = str) -> Iterator[None]:
+def run_errors(env: str, resume_hint: Callable[[], str] = str) -> Iterator[None]:
     """Turn an exception into one line that says how to continue, above the traceback if user code raised it.
 
     A full disk, full memory, diverged numbers and lost workers have no traceback.
@@ -92,20 +89,20 @@ def broken_off(env: str, resume_hint: Callable[[], str] = str) -> Iterator[None]
     """
     try:
         yield
-    except BrokenOffError:
+    except RunError:
         raise
     except (Exception, SystemExit) as error:
         env_hint = f"`{command_line('doctor', env)}` checks the env"
         if isinstance(error, FloatingPointError):  # a resumed run would diverge again
-            raise BrokenOffError(f"{one_line(error)}; {env_hint}; --ppo.learning-rate is for a new run") from error
+            raise RunError(f"{one_line(error)}; {env_hint}; --ppo.learning-rate is for a new run") from error
         notes = [note.partition(REMOTE_TRACEBACK)[0].partition("\n")[0] for note in getattr(error, "__notes__", ())]
-        if isinstance(error, FROM_OUTSIDE) and not notes:
-            raise BrokenOffError("; ".join(filter(None, [one_line(error), resume_hint()]))) from error
+        if isinstance(error, EXTERNAL_ERRORS) and not notes:
+            raise RunError("; ".join(filter(None, [one_line(error), resume_hint()]))) from error
         raise with_traceback("; ".join(filter(None, [*notes, resume_hint(), env_hint])), error) from error
 
 
 @contextmanager
-def optional(say: Callable[[str], None], feature: str) -> Iterator[None]:
+def optional_feature(say: Callable[[str], None], feature: str) -> Iterator[None]:
     """Skip a feature whose extra is missing or broken, and say so in one line."""
     try:
         yield
@@ -124,8 +121,9 @@ class StopRequest(AbstractContextManager["StopRequest"]):
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self.requested, self.exit_code, self._say = 0, 0, say
-        signals = [number for number in (signal.SIGINT, signal.SIGTERM) if signal.getsignal(number) not in UNTOUCHED]
-        self._before = {number: signal.signal(number, self._request) for number in signals}
+        signals = (signal.SIGINT, signal.SIGTERM)
+        handled = [number for number in signals if signal.getsignal(number) not in KEPT_HANDLERS]
+        self._before = {number: signal.signal(number, self._request) for number in handled}
 
     def __exit__(self, *_: object) -> None:
         for number, handler in self._before.items():

@@ -12,24 +12,22 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from swath.cli.failure import UsageError, command_line, refusing, with_traceback
+from swath.cli.failure import UsageError, command_line, usage_errors, with_traceback
 from swath.extras import need
 from swath.nearest import suggestion
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 FRAMES_IN_A_STACK = 4
 
 
-def env_named(name: str, kwargs: Mapping[str, Any]) -> Any:
+def find_env(name: str, kwargs: Mapping[str, Any]) -> Any:
     """Return the env that a name means: an id of Gymnasium's, or a callable that makes it.
 
     Args:
@@ -38,21 +36,21 @@ def env_named(name: str, kwargs: Mapping[str, Any]) -> Any:
 
     Raises:
         UsageError: the module or the env does not exist.
-        BrokenOffError: the module raises when it is imported.
+        RunError: the module raises when it is imported.
     """
     from gymnasium import make, spec
     from gymnasium.error import Error
 
     module, _, identifier = name.rpartition(":")
     if module and "-v" not in identifier:
-        maker = object_named(name)
+        maker = import_object(name)
         if not callable(maker):
             raise UsageError(f"{name} makes no env; name a class or function that makes an env, or an id")
         return partial(maker, **kwargs) if kwargs else maker
     if module:
-        _imported(module, name)
+        _import_module(module, name)
     if name.startswith("ALE/"):
-        return partial(preprocessed, name, **kwargs)
+        return partial(make_atari_env, name, **kwargs)
     try:
         spec(identifier) if "-v" in identifier else None
     except Error as unknown:
@@ -60,7 +58,7 @@ def env_named(name: str, kwargs: Mapping[str, Any]) -> Any:
     return partial(make, name, **kwargs) if kwargs else name
 
 
-def preprocessed(name: str, **kwargs: Any) -> Any:
+def make_atari_env(name: str, **kwargs: Any) -> Any:
     """Make an Atari game with the usual preprocessing: 84 by 84, grey, every fourth frame, a stack of four frames."""
     import gymnasium as gym
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
@@ -71,21 +69,21 @@ def preprocessed(name: str, **kwargs: Any) -> Any:
     return FrameStackObservation(AtariPreprocessing(game), FRAMES_IN_A_STACK)
 
 
-def object_named(name: str) -> Any:
+def import_object(name: str) -> Any:
     """Return the object that `module:name` means.
 
     Raises:
         UsageError: the module or the name does not exist.
-        BrokenOffError: the module raises when it is imported.
+        RunError: the module raises when it is imported.
     """
     module, _, attribute = name.rpartition(":")
-    names = vars(_imported(module, name))
+    names = vars(_import_module(module, name))
     if attribute not in names:
         raise UsageError(f"{name}: {module} has no {attribute!r}{suggestion(attribute, names)}")
     return names[attribute]
 
 
-def _imported(module: str, name: str) -> Any:
+def _import_module(module: str, name: str) -> Any:
     """Import a module, also of the current folder, which this process and all workers search as `python -m` does."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
@@ -139,7 +137,7 @@ def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
         first = Path("runs") / f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
         paths = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
         out = next(path for path in paths if not path.exists())
-    with refusing("--out: "):
+    with usage_errors("--out: "):
         out.mkdir(parents=True, exist_ok=True)
     if any(out.iterdir()):
         raise UsageError(f"--out {out} is not empty; choose another folder, or continue its run: --resume {out}")
@@ -159,7 +157,7 @@ def find_checkpoint(path: Path) -> Path:
 
 
 @contextmanager
-def held(folder: Path, command: str) -> Iterator[None]:
+def lock_folder(folder: Path, command: str) -> Iterator[None]:
     """Lock a folder against other processes within the block.
 
     The system releases the lock when the process ends, however it ends. Some network disks have no locks.
@@ -169,7 +167,7 @@ def held(folder: Path, command: str) -> Iterator[None]:
     """
     import fcntl  # Windows has none
 
-    with refusing("--out: "):
+    with usage_errors("--out: "):
         folder.mkdir(parents=True, exist_ok=True)
     descriptor = os.open(folder, os.O_RDONLY)
     try:

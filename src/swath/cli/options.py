@@ -4,21 +4,17 @@ from __future__ import annotations
 
 import ast
 import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
-from cyclopts import Group, Parameter
+from cyclopts import Group, Parameter, Token
 from cyclopts.validators import Number
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Column, Table
 
 from swath.cli.failure import UsageError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
-
-    from cyclopts import Token
 
 INLINE, THREAD, PROCESS, RAY, NONE = "inline", "thread", "process", "ray", "none"
 
@@ -55,7 +51,7 @@ class WorkersOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True)
-class Collecting:
+class CollectionConfig:
     """The settings of a collection: env, amount, and workers.
 
     Attributes:
@@ -94,10 +90,10 @@ class Collecting:
     @property
     def place(self) -> str:
         """Describe the workers."""
-        return place_words(self.backend, self.workers, self.envs)
+        return describe_workers(self.backend, self.workers, self.envs)
 
 
-OF_THE_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed", "ppo")
+FIXED_BY_RUN = ("env", "env_kwargs", "envs", "workers", "backend", "batch", "seed", "ppo")
 """Options that a resumed run cannot change."""
 
 TENSORBOARD = "tensorboard"
@@ -108,7 +104,7 @@ LOG = re.compile(r"csv|tensorboard|(wandb|mlflow)(:.+)?|prometheus(:(.+:)?\d+)?"
 
 
 @dataclass(frozen=True)
-class RunConfig(Collecting):
+class RunConfig(CollectionConfig):
     """The options of one run, kept with every checkpoint.
 
     Attributes:
@@ -137,14 +133,14 @@ class RunConfig(Collecting):
         Raises:
             UsageError: an option that the run fixes has another value.
         """
-        for name in OF_THE_RUN:
+        for name in FIXED_BY_RUN:
             fixed = getattr(self, name)
             if (value := changes.get(name, fixed)) != fixed:
                 raise UsageError(f"{flag(name)} {value} is {fixed} in the run that --resume names; leave it out")
         return replace(self, **changes)
 
 
-def logs_named(text: str | None) -> dict[str, str]:
+def parse_logs(text: str | None) -> dict[str, str]:
     """Parse `--log`: return settings by name of the log; an empty text stands for no setting.
 
     Every run writes `metrics.csv`, so that `csv` adds none.
@@ -177,7 +173,7 @@ def flag(name: str) -> str:
     return "ENV" if name == "env" else "--" + name.replace("_", "-")
 
 
-def place_words(backend: str, workers: int, envs: int | None) -> str:
+def describe_workers(backend: str, workers: int, envs: int | None) -> str:
     """Describe workers: `8 envs`, `2 process workers of 8 envs`, `1 Ray worker of 1 env`."""
     inside = "one batched env" if envs is None else f"{envs} env{'s' * (envs > 1)}"
     if backend == INLINE:
@@ -185,7 +181,7 @@ def place_words(backend: str, workers: int, envs: int | None) -> str:
     return f"{workers} {'Ray' if backend == RAY else backend} worker{'s' * (workers > 1)} of {inside}"
 
 
-def starting(*, stderr: bool = False) -> Console:
+def start_console(*, stderr: bool = False) -> Console:
     """Return the console of a command, without highlighting; in a terminal print at once that the command has begun."""
     console = Console(highlight=False, emoji=False, markup=False, stderr=stderr)
     if console.is_terminal:
@@ -193,6 +189,6 @@ def starting(*, stderr: bool = False) -> Console:
     return console
 
 
-def table_of(first: str, *others: str) -> Table:
+def make_table(first: str, *others: str) -> Table:
     """Return a table with these columns; all but the first have numbers."""
     return Table(first, *(Column(name, justify="right") for name in others), box=SIMPLE_HEAD, pad_edge=False)

@@ -6,20 +6,24 @@ import os
 import platform
 import sys
 import warnings
+from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, closing
 from dataclasses import dataclass
 from importlib.metadata import version
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, TypeAlias
 
 import torch
+from gymnasium import Space
 from gymnasium.error import UnsupportedMode
+from rich.table import Table
+from tensordict import TensorDictBase
 
 from swath._version import __version__
-from swath.cli.failure import UsageError, one_line, optional, refusing
-from swath.cli.naming import env_named, find_checkpoint, object_named
-from swath.cli.options import INLINE, RAY, TENSORBOARD, THREAD, RunConfig, logs_named, table_of
+from swath.cli.failure import UsageError, one_line, optional_feature, usage_errors
+from swath.cli.naming import RunFolder, find_checkpoint, find_env, import_object
+from swath.cli.options import INLINE, RAY, TENSORBOARD, THREAD, CollectionConfig, RunConfig, make_table, parse_logs
 from swath.collectors.collector import Collector
 from swath.evaluation.evaluate_policy import evaluate_policy
 from swath.evaluation.evaluator import Evaluator
@@ -35,24 +39,14 @@ from swath.rollout.hosts.base import ArraySpec, first_env, frame_rate
 from swath.rollout.hosts.sources import Source, build, make_env
 from swath.rollout.hosts.vector import is_vector_env
 
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+Spaces: TypeAlias = tuple[Space[Any], Space[Any]]
 
-    from gymnasium import Space
-    from rich.table import Table
-    from tensordict import TensorDictBase
-
-    from swath.cli.naming import RunFolder
-    from swath.cli.options import Collecting
-
-    Spaces = tuple[Space[Any], Space[Any]]
-
-MOST_FRAMES = 3000
+MAX_FILM_FRAMES = 3000
 """Most frames of a film."""
 
 WEIGHTS = "policy_state_dict"
 
-LINES = {
+TABLE_ROWS = {
     "mean return": ("reward",),
     "95 % interval": ("reward_ci_low", "reward_ci_high"),
     "standard deviation": ("reward_std",),
@@ -71,29 +65,27 @@ def save_run(path: Path, state: dict[str, Any], progress: RunProgress) -> None:
     save_checkpoint(path, {**state, "progress": {**vars(progress), "evaluation": text}})
 
 
-def spaces_of(env: str, kwargs: Mapping[str, Any]) -> Spaces:
+def env_spaces(env: str, kwargs: Mapping[str, Any]) -> Spaces:
     """Return the spaces of observations and actions of an env, which is built and closed.
 
     Raises:
         UsageError: the env does not exist, has unsupported spaces, or is batched already.
     """
-    with refusing(f"{env}: ", TypeError), closing(build(Source(env_named(env, kwargs)))) as host:
+    with usage_errors(f"{env}: ", TypeError), closing(build(Source(find_env(env, kwargs)))) as host:
         instance = first_env(host.env)
         if is_vector_env(instance) or not isinstance(host.spec, ArraySpec):
-            raise UsageError(
-                f"{env} is batched already, or no gymnasium env; name a function that makes one single env"
-            )
+            raise UsageError(f"{env} is batched already, or no gymnasium env; name a function that makes a single env")
         return instance.observation_space, instance.action_space
 
 
-def network_for(env: str, spaces: Spaces, seed: int = 0) -> NetworkPolicy:
+def make_network(env: str, spaces: Spaces, seed: int = 0) -> NetworkPolicy:
     """Return a new policy for an env with these spaces; its weights follow from the seed."""
-    with torch.random.fork_rng(devices=[]), refusing(f"{env}: ", TypeError):
+    with torch.random.fork_rng(devices=[]), usage_errors(f"{env}: ", TypeError):
         torch.manual_seed(seed)
         return make_policy(*spaces)
 
 
-def actor_named(policy: str | Path | None, env: str, kwargs: Mapping[str, Any]) -> Any:
+def find_policy(policy: str | Path | None, env: str, kwargs: Mapping[str, Any]) -> Any:
     """Return the policy that a name means, for an env: a checkpoint of `swath train`, or an object `module:name`.
 
     Returns:
@@ -105,9 +97,9 @@ def actor_named(policy: str | Path | None, env: str, kwargs: Mapping[str, Any]) 
     if policy is None:
         return None
     if ":" in str(policy) and not Path(policy).exists():
-        return object_named(str(policy))
+        return import_object(str(policy))
     saved = open_run(find_checkpoint(Path(policy)))
-    return saved.give_weights(network_for(env, spaces_of(env, kwargs)), env)
+    return saved.load_weights(make_network(env, env_spaces(env, kwargs)), env)
 
 
 def load_policy(path: str | Path) -> NetworkPolicy:
@@ -123,23 +115,23 @@ def load_policy(path: str | Path) -> NetworkPolicy:
     """
     try:
         saved = open_run(find_checkpoint(Path(path)))
-        return saved.give_weights(network_for(saved.config.env, saved.spaces), saved.config.env)
+        return saved.load_weights(make_network(saved.config.env, saved.spaces), saved.config.env)
     except UsageError as error:
         raise ValueError(str(error)) from None
 
 
-def device_named(name: str) -> torch.device:
+def find_device(name: str) -> torch.device:
     """Return the device of this name.
 
     Raises:
         UsageError: this machine cannot use it.
     """
-    with refusing(f"--device {name} cannot be used here: ", RuntimeError, AssertionError):
+    with usage_errors(f"--device {name} cannot be used here: ", RuntimeError, AssertionError):
         torch.zeros(1, device=name).cpu()  # the device "meta" never gives data back
     return torch.device(name)
 
 
-def collector_of(config: Collecting, policy: Any, **settings: Any) -> Collector:
+def make_collector(config: CollectionConfig, policy: Any, **settings: Any) -> Collector:
     """Return a collector of a command; each worker adds its share to every batch."""
     place: dict[str, Any] = {"policy_device": config.device}
     if config.backend != INLINE:
@@ -147,10 +139,10 @@ def collector_of(config: Collecting, policy: Any, **settings: Any) -> Collector:
     if config.backend == RAY:
         place["policy_device"] = "cpu"  # which every node has
     keywords = {"envs_per_worker": config.envs, "seed": config.seed, "storing_device": "cpu", **place, **settings}
-    return Collector(env_named(config.env, config.env_kwargs), policy, **keywords)
+    return Collector(find_env(config.env, config.env_kwargs), policy, **keywords)
 
 
-def evaluator_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
+def make_evaluator(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
     """Return an evaluator that plays the run's evaluation episodes, the same episodes every time."""
     place: dict[str, Any] = {"policy": policy}
     if config.eval_backend != THREAD:
@@ -160,7 +152,7 @@ def evaluator_of(config: RunConfig, policy: NetworkPolicy) -> Evaluator:
     if config.eval_backend == RAY:
         place["num_gpus"] = 0
     return Evaluator(
-        env_named(config.env, config.env_kwargs),
+        find_env(config.env, config.env_kwargs),
         num_trajectories=config.eval_episodes,
         num_envs=min(config.envs, config.eval_episodes),
         busy_policy="queue",
@@ -184,7 +176,7 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
         os.environ.setdefault(name, value)
     with warnings.catch_warnings(action="ignore"):  # the first env has printed its warnings
         try:
-            rendered = make_env(Source(env_named(config.env, config.env_kwargs), {"render_mode": "rgb_array"}))
+            rendered = make_env(Source(find_env(config.env, config.env_kwargs), {"render_mode": "rgb_array"}))
         except TypeError:  # a class without this parameter
             raise UnsupportedMode(f"{config.env} has no render mode 'rgb_array'") from None
     with closing(rendered), VideoWriter(path, frame_rate(rendered) or 30) as film:
@@ -192,7 +184,9 @@ def film_episode(config: RunConfig, policy: Any, path: Path) -> None:
         def add_frame(*_: object) -> None:
             film.write(rendered.render())
 
-        evaluate_policy(policy, rendered, 1, callback=add_frame, warn=False, max_steps=MOST_FRAMES, seed=config.seed)
+        evaluate_policy(
+            policy, rendered, 1, callback=add_frame, warn=False, max_steps=MAX_FILM_FRAMES, seed=config.seed
+        )
 
 
 @dataclass
@@ -215,7 +209,7 @@ class RunProgress:
 
 
 @dataclass(frozen=True)
-class Saved:
+class SavedRun:
     """A checkpoint of a run, opened.
 
     Attributes:
@@ -232,18 +226,18 @@ class Saved:
     spaces: Spaces
     state: dict[str, Any]
 
-    def give_weights(self, policy: NetworkPolicy, env: str) -> NetworkPolicy:
+    def load_weights(self, policy: NetworkPolicy, env: str) -> NetworkPolicy:
         """Load the weights of the checkpoint into a policy for this env, and return the policy.
 
         Raises:
             UsageError: the weights are for other spaces.
         """
-        with fitting(self.file, f"the present {env} (it was trained on {self.config.env})"):
+        with checkpoint_errors(self.file, f"the present {env} (it was trained on {self.config.env})"):
             policy.load_state_dict(self.state["policy"])
         return policy
 
 
-def require_safe_env(saved: Saved, named: str | None, move: str) -> None:
+def require_safe_env(saved: SavedRun, named: str | None, move: str) -> None:
     """Refuse to import a module because a file names it; an id that is registered imports none.
 
     Args:
@@ -259,24 +253,24 @@ def require_safe_env(saved: Saved, named: str | None, move: str) -> None:
         raise UsageError(f"{cause}; if it is yours, name it again: {move}")
 
 
-def fitting(file: Path, target: str) -> AbstractContextManager[None]:
+def checkpoint_errors(file: Path, target: str) -> AbstractContextManager[None]:
     """Turn exceptions of a checkpoint that does not fit its target into a `UsageError`."""
-    return refusing(f"{file} does not fit {target}: ", KeyError, TypeError, ValueError, RuntimeError)
+    return usage_errors(f"{file} does not fit {target}: ", KeyError, TypeError, ValueError, RuntimeError)
 
 
-def open_run(path: Path) -> Saved:
+def open_run(path: Path) -> SavedRun:
     """Read a checkpoint of a run.
 
     Raises:
         UsageError: the file is no checkpoint of a run, or one of another version.
     """
-    with fitting(path, "`swath train` of this version"):
+    with checkpoint_errors(path, "`swath train` of this version"):
         state = load_checkpoint(path)
         progress, text = state["progress"], state["progress"]["evaluation"]
         progress = RunProgress(**{**progress, "evaluation": text and EvalResult.from_json(text)})
         if not isinstance(name := state["config"]["env"], str):
             raise TypeError(f"its env is {name!r}, no name")
-        return Saved(path, RunConfig(**state["config"]), progress, state["spaces"], state)
+        return SavedRun(path, RunConfig(**state["config"]), progress, state["spaces"], state)
 
 
 def with_weights(state: Any, weights: Mapping[str, Any] | None) -> Any:
@@ -292,7 +286,7 @@ def versions() -> dict[str, str]:
     return {"swath": __version__, "python": platform.python_version(), **packages}
 
 
-def rows_of(batch: TensorDictBase) -> TensorDictBase:
+def valid_rows(batch: TensorDictBase) -> TensorDictBase:
     """Return the valid rows `[n]` of a batch `[*B, T]`: env by env, each in the order of time."""
     rows, mask = batch.reshape(-1), batch.get(MASK, None)
     return rows if mask is None else rows[mask.reshape(-1)]
@@ -300,8 +294,8 @@ def rows_of(batch: TensorDictBase) -> TensorDictBase:
 
 def eval_table(results: Mapping[str, Mapping[str, float]]) -> Table:
     """Return a table with a column per evaluation; `-` for a missing number, as the interval of one episode."""
-    table = table_of("evaluation", *results)
-    for label, names in LINES.items():
+    table = make_table("evaluation", *results)
+    for label, names in TABLE_ROWS.items():
         cells = [[number(result[f"eval/{name}"]) for name in names] for result in results.values()]
         table.add_row(label, *("-" if "-" in cell else " to ".join(cell) for cell in cells))
     return table
@@ -334,10 +328,10 @@ def open_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: C
         return sinks.DetachedSink(log, lambda error: say(f"{message}: {one_line(error)}"))
 
     metrics = sinks.CsvSink(folder.metrics, resume_at)
-    logs: dict[str, Any] = {name: open_log(name, setting) for name, setting in logs_named(text).items()}
+    logs: dict[str, Any] = {name: open_log(name, setting) for name, setting in parse_logs(text).items()}
     for name, log in logs.items():
         say(f"{name}: {getattr(log, 'place', folder.events)}")
     if text is None:
-        with optional(say, "TensorBoard events"):
+        with optional_feature(say, "TensorBoard events"):
             logs[TENSORBOARD] = open_log(TENSORBOARD, "")
     return sinks.SinkGroup([metrics, *(detach(name, log) for name, log in logs.items())])

@@ -20,27 +20,23 @@ from contextlib import ExitStack
 from copy import deepcopy
 from dataclasses import dataclass, fields, replace
 from math import ceil, inf, isfinite
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import torch
+from rich.console import Console
 
 from swath.cli import failure, naming, options, parts
+from swath.cli.parts import SavedRun, Spaces
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
+from swath.evaluation.evaluator import Evaluator
+from swath.evaluation.result import EvalResult
 from swath.extras import need
 from swath.learn import PPO, LearnerConfig, default_config
 from swath.report.atomic import replacing
 from swath.report.display import Display
 from swath.report.sinks import draw_curve
 from swath.seeds import derive
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from rich.console import Console
-
-    from swath.cli.parts import Saved, Spaces
-    from swath.evaluation.evaluator import Evaluator
-    from swath.evaluation.result import EvalResult
 
 COLUMNS = {
     "fps": "time/frames_per_second",
@@ -96,25 +92,25 @@ class Run:
         UsageError: an option or the env cannot be used, or the checkpoint does not fit.
     """
 
-    def __init__(self, config: options.RunConfig, saved: Saved | None, stack: ExitStack) -> None:
-        for name in options.MODULES.keys() & options.logs_named(config.log):
+    def __init__(self, config: options.RunConfig, saved: SavedRun | None, stack: ExitStack) -> None:
+        for name in options.MODULES.keys() & options.parse_logs(config.log):
             need(options.MODULES[name], extra=name, why=f"for --log {name}")
         torch.set_num_threads(config.threads)
-        spaces, root = parts.spaces_of(config.env, config.env_kwargs), derive(config.seed, "next")
-        policy = parts.network_for(config.env, spaces, derive(root, "policy"))
-        self.config, self.spaces, self.policy = config, spaces, policy.to(parts.device_named(config.device))
+        spaces, root = parts.env_spaces(config.env, config.env_kwargs), derive(config.seed, "next")
+        policy = parts.make_network(config.env, spaces, derive(root, "policy"))
+        self.config, self.spaces, self.policy = config, spaces, policy.to(parts.find_device(config.device))
         self.learner = PPO(self.policy, learner_config(config, spaces, derive(root, "global")))
         self.evaluator = None
         if config.eval_backend != options.NONE:
-            self.evaluator = stack.enter_context(parts.evaluator_of(config, self.policy))
+            self.evaluator = stack.enter_context(parts.make_evaluator(config, self.policy))
         step = config.envs * config.workers
         batch = ceil(min(config.batch, config.frames) / step) * step
         sizes = {"frames_per_batch": batch, "total_frames": config.frames, "storing_device": config.device}
-        self.collector = stack.enter_context(parts.collector_of(config, self.policy, **sizes))
+        self.collector = stack.enter_context(parts.make_collector(config, self.policy, **sizes))
         self.progress, self._resume_at = parts.RunProgress(), None
         if saved is not None:
-            saved.give_weights(self.policy, config.env)
-            with parts.fitting(saved.file, f"the present {config.env}"):
+            saved.load_weights(self.policy, config.env)
+            with parts.checkpoint_errors(saved.file, f"the present {config.env}"):
                 self.learner.load_state_dict(saved.state["learner"])
                 weights = self.policy.state_dict()
                 self.collector.load_state_dict(parts.with_weights(saved.state["collector"], weights))
@@ -142,7 +138,7 @@ class Run:
             details = ("PPO", config.place, f"seed {config.seed}", config.device)
             display = self._display = Display(console, config.env, details, failure.HINT)
             stack.callback(display.close)
-            with failure.refusing():
+            with failure.usage_errors():
                 self._sink = parts.open_logs(self.config.log, folder, self._resume_at, display.print)
             stack.callback(self._sink.close)
             stop = stack.enter_context(failure.StopRequest(display.print))
@@ -156,11 +152,11 @@ class Run:
                 for row in self._rows:  # after an error, write the numbers that are there
                     self._write(row, None)
             self._write_summary()
-            with failure.optional(display.print, "curve"):
+            with failure.optional_feature(display.print, "curve"):
                 draw_curve(folder.curve, folder.metrics, "train/return", "eval/reward", f"PPO on {self.config.env}")
             if self.is_finished and self.config.video and not stop.requested:
                 display.set_activity("filming an episode")
-                with failure.optional(display.print, "film"):  # it must not cost a run
+                with failure.optional_feature(display.print, "film"):  # it must not cost a run
                     parts.film_episode(self.config, self.policy, folder.video)
         return failure.OK if self.is_finished else stop.exit_code
 
@@ -261,7 +257,7 @@ class Run:
         progress, evaluation = self.progress, None
         if result := progress.evaluation:
             episodes = {name: getattr(result, name).tolist() for name in ("returns", "lengths", "seeds")}
-            figures = {name.partition("/")[2]: _finite(value) for name, value in result.items()}
+            figures = {name.partition("/")[2]: _finite_or_none(value) for name, value in result.items()}
             evaluation = {"at_frames": result.step, **episodes, **figures}
         summary = {
             "env": self.config.env,
@@ -272,7 +268,7 @@ class Run:
             "seconds": round(progress.seconds, 3),
             "frames_per_second": round(progress.frames / progress.seconds, 1) if progress.seconds else 0.0,
             "evaluation": evaluation,
-            "best_evaluation": _finite(progress.best),
+            "best_evaluation": _finite_or_none(progress.best),
             "config": vars(self.config),
             "versions": parts.versions(),
         }
@@ -294,11 +290,11 @@ def run_training(
 
     Raises:
         UsageError: an option, the env, the folder or the checkpoint cannot be used; no run has begun.
-        BrokenOffError: a full disk, full memory, diverged numbers or the env ended the run.
+        RunError: a full disk, full memory, diverged numbers or the env ended the run.
     """
     saved = folder = None
     if path is not None:
-        with failure.refusing():
+        with failure.usage_errors():
             saved = parts.open_run(naming.find_checkpoint(path))
         parts.require_safe_env(saved, changes.get("env"), naming.resume_line(saved.config.env, path))
         config, done = saved.config.with_changes(changes), saved.progress.frames
@@ -306,14 +302,14 @@ def run_training(
             cause = f"{done:,} of {config.frames:,} frames are done; give more with --frames"
             raise failure.UsageError(f"--resume {path}: {cause}")
     assert config is not None
-    with failure.broken_off(config.env, lambda: folder.resume_hint(config.env) if folder else ""), ExitStack() as stack:
-        with failure.refusing():
+    with failure.run_errors(config.env, lambda: folder.resume_hint(config.env) if folder else ""), ExitStack() as stack:
+        with failure.usage_errors():
             run = Run(config, saved, stack)
         old = None if saved is None else naming.RunFolder(saved.file.parent)
         folder = old if old and out is None else naming.new_folder(out, config.env, config.seed)
         if old and out is not None and old.metrics.is_file():
             shutil.copyfile(old.metrics, folder.metrics)
-        with naming.held(folder.path, "swath train"):
+        with naming.lock_folder(folder.path, "swath train"):
             code = run.train(folder, console)
     if run.is_finished and run.progress.evaluation:
         console.print(parts.eval_table({f"at {run.progress.evaluation.step:,} frames": run.progress.evaluation}))
@@ -341,5 +337,5 @@ def learner_config(config: options.RunConfig, spaces: Spaces, seed: int) -> Lear
     return replace(default_config(*spaces), total_frames=config.frames, seed=seed, **config.ppo)
 
 
-def _finite(value: float) -> float | None:
+def _finite_or_none(value: float) -> float | None:
     return value if isfinite(value) else None

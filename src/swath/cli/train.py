@@ -9,7 +9,7 @@ from cyclopts import Parameter
 
 from swath.cli import options
 from swath.cli.failure import UsageError
-from swath.cli.naming import env_named, find_checkpoint
+from swath.cli.naming import find_checkpoint, find_env
 
 
 class TrainOptions(options.WorkersOptions, total=False):
@@ -78,8 +78,8 @@ def train(
         raise UsageError("train: name an env, for example: swath train CartPole-v1")
     else:
         config = options.RunConfig(**changes)
-        env_named(env, config.env_kwargs)
-    console = options.starting()
+        find_env(env, config.env_kwargs)
+    console = options.start_console()
     from swath.cli.run import run_training
 
     return run_training(console, config, resume, changes, out)

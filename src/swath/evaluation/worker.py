@@ -96,9 +96,8 @@ class Recording:
                 self._buffer = TensorDictBuffer(spec, step.outputs[0], BLOCK_STEPS)
             else:
                 self._buffer = Buffer(step.observation, step.outputs, BLOCK_STEPS)
-            self._layout = Layout(
-                spec.batch_shape, spec.observation_keys, runner.policy.keys, masked=True, open=is_open
-            )
+            observed, outputs = spec.observation_keys, runner.policy.keys
+            self._layout = Layout(spec.batch_shape, observed, outputs, masked=True, open=is_open)
             self._truncates = spec.can_truncate
         if self._rows is None:
             self._rows, self._filled = self._buffer.open(), 0
@@ -242,43 +241,39 @@ class Report:
     request: EvalRequest | None = None
 
 
+@dataclass(eq=False)
 class EvaluationRun:
     """One evaluation that a worker plays, slice by slice.
 
-    Args:
+    Attributes:
         runner: plays the episodes.
         request: the conditions.
         film, recording: watch the runner, if the request wants them.
         report_every: most env steps of a slice.
         draws: context in which envs and policy draw random numbers.
-
-    Attributes:
         episodes: the present round.
+        steps: plays it.
         seconds: spent on it.
     """
 
-    def __init__(
-        self,
-        runner: Runner,
-        request: EvalRequest,
-        film: Film,
-        recording: Recording,
-        report_every: int,
-        draws: Callable[[], AbstractContextManager[None]],
-    ) -> None:
-        self.runner, self.request, self.film, self.recording = runner, request, film, recording
-        self._report_every, self._draws = report_every, draws
-        self.episodes, self.seconds = range(0), 0.0
-        self._steps: Iterator[None] = iter(())
+    runner: Runner
+    request: EvalRequest
+    film: Film
+    recording: Recording
+    report_every: int
+    draws: Callable[[], AbstractContextManager[None]]
+    episodes: range = range(0)
+    steps: Iterator[None] = field(default_factory=lambda: iter(()))
+    seconds: float = 0.0
 
     def advance(self, episodes: range) -> None:
         """Play a round for a slice of time, or to its end."""
         runner, began = self.runner, monotonic()
         if episodes != self.episodes:
-            self.episodes, self.seconds, self._steps = episodes, 0.0, runner.play(episodes)
-        stop = runner.steps + self._report_every
-        with self._draws():
-            for _ in self._steps:
+            self.episodes, self.seconds, self.steps = episodes, 0.0, runner.play(episodes)
+        stop = runner.steps + self.report_every
+        with self.draws():
+            for _ in self.steps:
                 if self.request.until_any_done and runner.rows:
                     runner.truncate_all()
                 elif (runner.steps >= stop or monotonic() > began + SLICE_S) and runner.unfinished:
