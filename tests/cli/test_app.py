@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import gymnasium as gym
 import pytest
 from cli_toys import TINY
 
@@ -22,20 +23,59 @@ def test_help_names_the_defaults_that_hold(name, swath, monkeypatch):
     assert f"[default: {getattr(RunConfig('X'), name)}]" in line
 
 
-def test_an_unknown_command_is_one_line(swath):
-    code, _, err = swath("trian")
+@pytest.mark.parametrize(
+    ("words", "message", "end"),
+    [
+        (["trian"], 'Unknown command "trian". Did you mean "train"?', "swath"),
+        (["train", "--fraems", "9"], "Unknown option: --fraems. Did you mean --frames?", "swath train"),
+        *(([name], "", f"swath {name}") for name in ("collect", "eval", "doctor")),
+        (["bench", "--rounds"], "", "swath bench"),
+    ],
+)
+def test_a_misused_command_is_one_line_that_names_its_help(words, message, end, swath):
+    code, _, err = swath(*words)
     assert (code, len(err)) == (2, 1)
-    assert 'Unknown command "trian". Did you mean "train"?' in err[0]
-    assert err[0].endswith("; swath --help lists the options")
+    assert message in err[0]
+    assert err[0].endswith(f"; {end} --help lists the options")
+
+
+class Unserved(gym.Env):
+    observation_space = gym.spaces.Text(3)
+    action_space = gym.spaces.Discrete(2)
+
+    def reset(self, *, seed=None, options=None):
+        return "abc", {}
 
 
 @pytest.mark.parametrize(
-    "words", [["train", "--fraems", "9"], ["collect"], ["eval"], ["bench", "--rounds"], ["doctor"]]
+    ("line", "message"),
+    [
+        ("train CartPole-v9", "CartPole-v9: Environment version `v9`"),
+        ("train", "train: name an env, for example: swath train CartPole-v1"),
+        ("train CartPole-v1 --frames 0", 'Invalid value "0" for --frames. Must be >= 1.'),
+        ("train CartPole-v1 --frames 1.5", "Invalid value for --frames: 1.5 is not an integer"),
+        ("train CartPole-v1 --device moon", "--device moon cannot be used here"),
+        ("train CartPole-v1 --ppo.clip none", "LearnerConfig: clip=None must be above 0 and finite"),
+        ("train CartPole-v1 --ppo.gama 1", "--ppo.gama: PPO has the settings "),
+        ("train --resume nowhere", "no checkpoint at nowhere"),
+        ("train Unserved-v0", "Unserved-v0: "),
+        ("collect CartPole-v1 --out=data --backend=moon", 'Invalid value "moon" for --backend. Choose from: "inline"'),
+        ("collect CartPole-v1 --out=data --backend=inline --workers=2", "--backend inline is one worker in this"),
+        ("collect CartPole-v1 --out=data --greedy", "--greedy needs a policy; name it with --policy"),
+        ("collect CartPole-v1 --out=data --policy=nowhere", "no checkpoint at nowhere"),
+        ("collect CartPole-v1 --out=data --device=moon", "--device moon cannot be used here"),
+        ("collect CartPole-v1 --out=data.csv", "data.csv: data cannot be written as .csv; end it in .parquet"),
+        ("bench CartPole-v1 --envs=1,x", "Invalid value for --envs: "),
+        ("bench CartPole-v1 --backends=moon", "--backends moon must be of inline, process, thread, ray, with commas"),
+        ("bench CartPole-v1 --out=nowhere/x.csv", "[Errno 2] No such file or directory"),
+    ],
 )
-def test_a_misused_command_names_its_help(words, swath):
-    code, _, err = swath(*words)
-    assert (code, len(err)) == (2, 1)
-    assert err[0].endswith(f"; swath {words[0]} --help lists the options")
+def test_a_wrong_argument_is_one_line_and_writes_no_file(line, message, swath, tmp_path, monkeypatch):
+    monkeypatch.setitem(gym.registry, "Unserved-v0", gym.envs.registration.EnvSpec("Unserved-v0", Unserved))
+    code, out, err = swath(*line.split())
+    assert (code, out, len(err)) == (2, [], 1)
+    assert err[0].startswith("swath: " + message)
+    assert list(tmp_path.iterdir()) == []
 
 
 WITHOUT_TORCH = [

@@ -30,17 +30,3 @@ def test_a_batched_env_has_no_number_of_envs(swath):
     code, out, _ = swath("bench", "named_things:several", "--backends=inline,thread", "--workers=1", *TINY)
     assert code == 0
     assert places(out) == [("inline", "1", "-"), ("thread", "1", "-")]
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--envs=1,x"], "Invalid value for --envs: "),
-        (["--backends=moon"], "--backends moon must be of inline, process, thread, ray, with commas between"),
-        (["--out=nowhere/x.csv"], "[Errno 2] No such file or directory"),
-    ],
-)
-def test_a_wrong_argument_is_one_line(arguments, message, swath):
-    code, out, err = swath("bench", "CartPole-v1", *arguments)
-    assert (code, out, len(err)) == (2, [], 1)
-    assert err[0].startswith("swath: " + message)

@@ -141,22 +141,3 @@ def test_data_of_other_settings_are_never_mixed(options, settings, swath, collec
     assert err[0].startswith(f"swath: --out data has data of {settings}")
     assert err[0].endswith("; repeat the options to extend it, or choose another --out")
     assert files_of(OUT) == before
-
-
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["CartPole-v1", "--out=data", "--frames=0"], 'Invalid value "0" for --frames. Must be >= 1.'),
-        (["CartPole-v1", "--out=data", "--backend=moon"], 'Invalid value "moon" for --backend. Choose from: "inline"'),
-        (["CartPole-v1", "--out=data", "--backend=inline", "--workers=2"], "--backend inline is one worker in this"),
-        (["CartPole-v1", "--out=data", "--greedy"], "--greedy needs a policy; name it with --policy"),
-        (["CartPole-v1", "--out=data", "--policy=nowhere"], "no checkpoint at nowhere"),
-        (["CartPole-v1", "--out=data", "--device=moon"], "--device moon cannot be used here"),
-        (["CartPole-v1", "--out=data.csv"], "data.csv: data cannot be written as .csv; end it in .parquet"),
-    ],
-)
-def test_a_wrong_argument_is_one_line_and_leaves_no_file(arguments, message, swath, tmp_path):
-    code, out, err = swath("collect", *arguments)
-    assert (code, out, len(err)) == (2, [], 1)
-    assert err[0].startswith("swath: " + message)
-    assert list(tmp_path.iterdir()) == []

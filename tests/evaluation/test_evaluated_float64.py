@@ -63,21 +63,16 @@ def test_an_object_with_predict_gets_it():
 
 def evaluated(**options):
     dtypes = []
-
-    def measure(rows):
-        dtypes.append(rows["observation"].dtype)
-        return {}
-
-    with Evaluator(Clock, num_trajectories=2, keep_float64=True, metrics_fn=measure, **options) as evaluator:
+    measure = {"metrics_fn": lambda rows: dtypes.append(rows["observation"].dtype) or {}}
+    with Evaluator(Clock, num_trajectories=2, keep_float64=True, **measure, **options) as evaluator:
         return evaluator.evaluate()["eval/reward"], dtypes
 
 
-def test_an_evaluator_in_a_thread_keeps_it_also_for_metrics():
-    assert evaluated(policy=SecondsOf()) == (RIGHT, [torch.float64])
-
-
-def test_an_evaluator_in_a_process_keeps_it():
-    assert evaluated(policy_factory=tell_time, backend="process") == (RIGHT, [torch.float64])
+@pytest.mark.parametrize(
+    "options", [{"policy": SecondsOf()}, {"policy_factory": tell_time, "backend": "process"}], ids=str
+)
+def test_an_evaluator_keeps_it_also_for_metrics(options):
+    assert evaluated(**options) == (RIGHT, [torch.float64])
 
 
 @pytest.mark.usefixtures("lent_actors")

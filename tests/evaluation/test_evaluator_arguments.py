@@ -363,23 +363,6 @@ def test_a_thread_builds_at_once_unless_env_and_policy_are_both_to_be_built(env,
     assert before == (events if at_once else [])
 
 
-FACTORIES = {
-    "nothing": (lambda: Shifted(5), 5),
-    "env": (lambda env: Shifted(5 if type(env) is Named else 0), 5),
-    "another name": (lambda world: Shifted(5 if type(world) is Named else 0), 5),
-    "env with a default": (lambda env=None: Shifted(5 if type(env) is Named else 0), 5),
-    "env by keyword": (lambda *, env: Shifted(5 if type(env) is Named else 0), 5),
-}
-
-
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("name", FACTORIES)
-def test_factories_get_the_env_if_they_want_one(name, place):
-    factory, shift = FACTORIES[name]
-    result = evaluated(place, policy_factory=factory, num_envs=2)
-    assert result.returns.tolist() == [played(seed, shift)[0] for seed in result.seeds]
-
-
 def test_factories_draw_the_same_in_every_place_worker_and_life():
     def drawn():
         return Shifted(int(torch.randint(0, 10**5, ())) + int(np.random.randint(10**5)) + random.randrange(10**5))

@@ -88,42 +88,37 @@ def test_other_text_is_refused(text):
         EvalResult.from_json(text)
 
 
-PARTS = [("metrics",), ("episodes",), ("about",), *(("episodes", name) for name in COLUMNS)]
-PARTS += [("about", name) for name in ABOUT]
+MISSING = object()
+PARTS = [
+    "metrics",
+    "episodes",
+    "about",
+    *(f"episodes.{name}" for name in COLUMNS),
+    *(f"about.{name}" for name in ABOUT),
+]
+WRONG = [
+    *((part, MISSING, f"there is no entry '{part.rpartition('.')[2]}'") for part in PARTS),
+    ("metrics", 3, ""),
+    ("episodes", [], ""),
+    ("episodes.returns", [1.0, 2.0, 3.0, 4.0, 5.0], ""),
+    ("episodes.lengths", ["many"], ""),
+    ("about", None, ""),
+    ("metrics.eval/x", {"float": "much"}, ""),
+    ("metrics.eval/x", {"dtype": "float32", "shape": [3], "values": [1.0]}, ""),
+    ("metrics.eval/x", {"dtype": "complex19", "shape": [1], "values": [1.0]}, ""),
+]
 
 
-@pytest.mark.parametrize("path", PARTS, ids=".".join)
-def test_json_that_lacks_a_part_is_refused_by_its_name(path):
-    document = json.loads(a_result({"eval/x": 1.0}).to_json())
-    part = document
-    for name in path[:-1]:
+@pytest.mark.parametrize(("path", "value", "message"), WRONG, ids=str)
+def test_json_with_a_missing_or_a_wrong_part_is_refused(path, value, message):
+    part = document = json.loads(a_result({"eval/x": 1.0}).to_json())
+    *outer, last = path.split(".")
+    for name in outer:
         part = part[name]
-    del part[path[-1]]
-    with pytest.raises(ValueError, match=f"not the JSON of an EvalResult, format 2: there is no entry '{path[-1]}'"):
-        EvalResult.from_json(json.dumps(document))
-
-
-@pytest.mark.parametrize(
-    ("path", "value"),
-    [
-        (("metrics",), 3),
-        (("episodes",), []),
-        (("episodes", "returns"), [1.0, 2.0, 3.0, 4.0, 5.0]),
-        (("episodes", "lengths"), ["many"]),
-        (("about",), None),
-        (("metrics", "eval/x"), {"float": "much"}),
-        (("metrics", "eval/x"), {"dtype": "float32", "shape": [3], "values": [1.0]}),
-        (("metrics", "eval/x"), {"dtype": "complex19", "shape": [1], "values": [1.0]}),
-    ],
-    ids=str,
-)
-def test_json_with_a_part_of_another_form_is_refused(path, value):
-    document = json.loads(a_result({"eval/x": 1.0}).to_json())
-    part = document
-    for name in path[:-1]:
-        part = part[name]
-    part[path[-1]] = value
-    with pytest.raises(ValueError, match="not the JSON of an EvalResult, format 2: "):
+    part[last] = value
+    if value is MISSING:
+        del part[last]
+    with pytest.raises(ValueError, match=f"not the JSON of an EvalResult, format 2: {message}"):
         EvalResult.from_json(json.dumps(document))
 
 

@@ -327,7 +327,7 @@ class EvalWorker(Member):
         self._run: EvaluationRun | None = None
         self._misfit: Exception | None = None
         self._failed = False
-        with self._noting_worker():
+        with noted(self._source()):
             self.host = self._build_host()
             with close_on_failure([self.host] if self._owns_envs else []), self._cleanup as on_failure:
                 self._policy = self._build_policy()
@@ -381,13 +381,14 @@ class EvalWorker(Member):
         if (misfit := self._misfit) is not None:
             self._misfit = None
             return Report(0, over=True, misfit=misfit)
-        with self._noting_worker(), self.env_lock:
+        with self.env_lock:
             try:
                 if self._failed:
                     self._rebuild_envs()
                 run = self._run = self._run or self._begin_run(request)
                 run.advance(range(self.host.spec.num_envs) if request.per_slot else episodes)
-            except Exception:
+            except Exception as error:
+                error.add_note(f"raised by {self._source()}")
                 self._failed, self._run = True, None
                 raise
         report = self._report(run, episodes)
@@ -449,9 +450,9 @@ class EvalWorker(Member):
             if self._owns_envs or not self._borrows:
                 self.host.close()
 
-    def _noting_worker(self) -> AbstractContextManager[None]:
+    def _source(self) -> str:
         worker, life = self._name
-        return noted(f"code in worker {worker} (life {life}) of an evaluation, backend {self._options.place!r}")
+        return f"code in worker {worker} (life {life}) of an evaluation, backend {self._options.place!r}"
 
     def _build_host(self) -> Host:
         options, device = self._options, self._options.settings.env_device
