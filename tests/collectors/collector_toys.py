@@ -28,12 +28,12 @@ IDS, VERSION, MASK = ("collector", "traj_ids"), ("collector", "policy_version"),
 
 
 def counting(*lengths, **like):
-    """Counting envs whose episodes last so long in turn, and terminate."""
+    """Return a factory of counting envs whose episodes have these lengths in turn, and terminate."""
     return Counting(script=Script(lengths=lengths or (3, 5, 1, 4), endings=("terminated",)), **like)
 
 
-def collector(env=None, policy=None, **options):
-    """A collector of 2 × 5 frames of counting envs, unless asked otherwise."""
+def make_collector(env=None, policy=None, **options):
+    """Build a collector of 2 × 5 frames of counting envs, unless the options say otherwise."""
     if env is None:
         env = CountingEnvs(counting())
         options.setdefault("envs_per_worker", 2)
@@ -42,8 +42,8 @@ def collector(env=None, policy=None, **options):
 
 
 def first_batch(*args, **options):
-    with collector(*args, **options) as made:
-        return made.next()
+    with make_collector(*args, **options) as collector:
+        return collector.next()
 
 
 class Always(nn.Module):
@@ -70,7 +70,7 @@ class WithValue(nn.Module):
 
 
 class Mode(nn.Module):
-    """Answers with the number of the exploration type it was told."""
+    """Answers with the number of the exploration type."""
 
     def forward(self, observation, exploration_type=None):
         self.told = exploration_type
@@ -107,7 +107,7 @@ class Memory:
 
 
 class Signalling(Memory):
-    """A replay buffer that tells when it has so many entries, and waits for permission to take another."""
+    """A replay buffer whose writes need permission; tests can wait until it has a number of entries."""
 
     def __init__(self, permits=10**9):
         super().__init__()
@@ -118,7 +118,7 @@ class Signalling(Memory):
         with self.change:
             self.offered += 1
             self.change.notify_all()
-            assert self.change.wait_for(lambda: self.permits > 0, DEADLINE_S), "nobody permits it"
+            assert self.change.wait_for(lambda: self.permits > 0, DEADLINE_S), "no permission came"
             self.permits -= 1
             super().extend(td)
             self.change.notify_all()
@@ -138,7 +138,7 @@ class Signalling(Memory):
 
 
 class InThread:
-    """Runs a function in a thread and keeps what it gives or raises."""
+    """Runs a function in a thread and keeps its result or exception."""
 
     def __init__(self, function, *args):
         self._function, self._args, self.value, self.error = function, args, None, None
@@ -157,7 +157,7 @@ class InThread:
 
 
 def raising(**faults):
-    """Two counting envs whose env 1 raises at step 4 of its first episode, or as told."""
+    """Return two counting envs whose env 1 raises at step 4 of its first episode, or as the faults say."""
     fault = Fault(**{"kind": "raise", "episode": 0, "step": 4, **faults})
     return CountingEnvs(LONG, faults={1: [fault]})
 
@@ -166,12 +166,12 @@ def raising(**faults):
 
 
 def numbered(n_workers=2, num_envs=2, counting=LONG):
-    """One source of counting envs per worker, numbered through."""
+    """Return one source of counting envs per worker, with consecutive numbers."""
     return [CountingEnvs(counting, first=worker * num_envs) for worker in range(n_workers)]
 
 
 def fleet(kind="sync", sources=None, policy=None, **options):
-    """A collector of two workers with two envs each, 5 steps of which are a share, unless asked otherwise."""
+    """Build a collector of two workers with two envs each and shares of 5 steps, unless the options say otherwise."""
     options.setdefault("frames_per_batch", 20 if kind == "sync" else 10)
     options.setdefault("envs_per_worker", 2)
     options.setdefault("restarts", AT_ONCE)
@@ -186,7 +186,7 @@ def drawn(collector, n):
 
 
 def drawn_until(collector, is_enough):
-    """Batches up to the first after which it is enough; `is_enough` is asked with each."""
+    """Draw batches until `is_enough(batch)` is true, and return them."""
     batches = [collector.next()]
     while not is_enough(batches[-1]):
         batches.append(collector.next())
@@ -194,7 +194,7 @@ def drawn_until(collector, is_enough):
 
 
 def made_by(batch):
-    """The workers whose frames are in a batch, in order of rows."""
+    """Return the workers whose frames are in a batch, in order of rows."""
     ids = batch[IDS].reshape(-1, batch.shape[-1])
     return [int(row.max()) >> 47 for row in ids]
 
@@ -214,7 +214,7 @@ class Held(CountingEnv):
 
 
 class Notebook:
-    """What workers write down, one line each, from whatever process."""
+    """A file to which workers in any process add lines."""
 
     def __init__(self, path: Path):
         self.path = path
@@ -232,37 +232,37 @@ class Notebook:
 
 
 PATH = "policy.nets[1]"
-"""Of a model in `TwoNets`."""
+"""Path of a model in `TwoNets`."""
 
 
 def counting_env():
-    """Built in the worker."""
+    """Build a counting env in the worker."""
     return CountingEnv(0, LONG)
 
 
 def multi(policy=None, kind=MultiSyncCollector, **options):
-    """Two workers with one env each, two frames of each in a batch; in this process unless asked otherwise."""
+    """Build two workers with one env each and shares of two frames, in this process by default."""
     options.setdefault("frames_per_batch", 4 if kind is MultiSyncCollector else 2)
     options.setdefault("backend", "inline")
     return kind([counting_env] * options.pop("workers", 2), policy, **options)
 
 
 def multi_async(policy=None, **options):
-    """The same, one worker after the other."""
+    """Build the asynchronous collector of `multi`."""
     return multi(policy, MultiAsyncCollector, **options)
 
 
-EITHER = [collector, multi]
-"""What holds for a collector in this process and for many workers."""
+EITHER = [make_collector, multi]
+"""A collector in this process and one with many workers."""
 
 
 def weights(value):
-    """Of an `Always` that answers with this number."""
+    """Return weights of an `Always` that answers with this number."""
     return {"weight": torch.tensor(float(value))}
 
 
 def acted(collector):
-    """By worker, which action and which version the next batch shows."""
+    """Return action and version of the next batch, by worker."""
     batch = collector.next()
     actions, versions = batch["action"], batch[VERSION]
     if actions.dim() == 1:
@@ -273,13 +273,13 @@ def acted(collector):
 
 
 def shown(collector):
-    """Which actions and which versions the next batch shows."""
+    """Return the actions and the versions of the next batch."""
     batch = collector.next()
     return batch["action"].unique().tolist(), batch[VERSION].unique().tolist()
 
 
 class TwoNets(Always):
-    """Has two models more."""
+    """Has two further models."""
 
     def __init__(self):
         super().__init__(1)
@@ -287,7 +287,7 @@ class TwoNets(Always):
 
 
 class Recording(WeightUpdaterBase):
-    """Publishes for each of its workers and writes down what happened, in order."""
+    """Publishes for each of its workers and keeps a list of the calls."""
 
     def __init__(self, ids=(0, 1), server=None, skipped=()):
         self.ids, self.server, self.skipped = ids, server, skipped

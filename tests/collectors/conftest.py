@@ -22,7 +22,7 @@ from toys import job, result
 
 @pytest.fixture(scope="session")
 def fork_server():
-    """Keeps the process alive that forks workers; it has imported what they need, so that collectors are up at once."""
+    """Keep the process alive that forks workers; it has imported their modules, so that collectors start at once."""
     backend = ProcessBackend((*PRELOAD, *PRELOADED))
     first = backend.spawn(job())
     result(backend, first.ready)
@@ -33,35 +33,35 @@ def fork_server():
 
 @pytest.fixture
 def off_ray(monkeypatch):
-    """Lets `RayCollector` have its workers in another place, where they are up at once; call it with the place."""
+    """Return a function that gives `RayCollector` workers in another place, where they start at once."""
 
-    def unseen(size):
-        raise TypeError(f"workers on Ray cannot watch {size} numbers")
+    def refuse(size):
+        raise TypeError(f"workers on Ray cannot see {size} numbers of this process")
 
     def place(name="inline"):
-        def there(asked, *, preload=(), bare=False, options=None):
-            made = backend(name if asked == "ray" else asked, preload=preload, bare=bare)
-            if asked == "ray":
-                monkeypatch.setattr(made, "shared_counters", unseen)
-            return made
+        def create(kind, *, preload=(), bare=False, options=None):
+            places = backend(name if kind == "ray" else kind, preload=preload, bare=bare)
+            if kind == "ray":
+                monkeypatch.setattr(places, "shared_counters", refuse)
+            return places
 
-        monkeypatch.setattr(assembly, "backend", there)
+        monkeypatch.setattr(assembly, "backend", create)
 
     return place
 
 
 @pytest.fixture
 def build(off_ray):
-    """Builds collectors of two actors, which are no actors, with two envs each; they are shut down in the end."""
-    made = []
+    """Return a function that builds RayCollectors of two workers that are no actors, with two envs each."""
+    collectors = []
 
     def build(place="inline", *, sources=None, policy=None, **options):
         off_ray(place)
         options = {"sync": True, "envs_per_worker": 2, "restarts": AT_ONCE, **options}
         options.setdefault("frames_per_batch", 24 if options["sync"] else 12)
-        made.append(RayCollector(numbered(counting=WIDE) if sources is None else sources, policy, **options))
-        return made[-1]
+        collectors.append(RayCollector(numbered(counting=WIDE) if sources is None else sources, policy, **options))
+        return collectors[-1]
 
     yield build
-    for collector in made:
+    for collector in collectors:
         collector.shutdown()

@@ -1,8 +1,8 @@
-"""Background mode: a thread that writes to the replay buffer until it is told to stop."""
+"""Background mode: a thread that writes to the replay buffer until it is stopped."""
 
 import pytest
 import torch
-from collector_toys import Always, Memory, Signalling, collector
+from collector_toys import Always, Memory, Signalling, make_collector
 
 from swath.errors import WorkerLate
 from toys import end
@@ -15,13 +15,13 @@ def finished(c):
 
 
 def test_start_needs_a_buffer():
-    with collector() as c, pytest.raises(RuntimeError, match="pass replay_buffer="):
+    with make_collector() as c, pytest.raises(RuntimeError, match="pass replay_buffer="):
         c.start()
 
 
 def test_it_collects_until_the_total():
     buffer = Memory()
-    with collector(replay_buffer=buffer, total_frames=50) as c:
+    with make_collector(replay_buffer=buffer, total_frames=50) as c:
         assert c.start() is None
         finished(c)
         assert buffer.frames == c.stats()["frames"] == 50
@@ -31,7 +31,7 @@ def test_it_collects_until_the_total():
 
 def test_an_exception_in_the_pause_resumes():
     buffer = Signalling()
-    with collector(replay_buffer=buffer) as c:
+    with make_collector(replay_buffer=buffer) as c:
         c.start()
         with pytest.raises(ZeroDivisionError), c.pause():
             1 / 0  # noqa: B018
@@ -39,7 +39,7 @@ def test_an_exception_in_the_pause_resumes():
 
 
 def test_pausing_what_does_not_run_does_nothing():
-    with collector(replay_buffer=Memory()) as c:
+    with make_collector(replay_buffer=Memory()) as c:
         with c.pause(), c.pause(resume=False):
             assert not c.is_running()
         assert c.next() is None
@@ -47,7 +47,7 @@ def test_pausing_what_does_not_run_does_nothing():
 
 def test_a_pause_that_takes_too_long_raises_and_collection_goes_on():
     buffer = Signalling(permits=0)
-    with collector(replay_buffer=buffer) as c:
+    with make_collector(replay_buffer=buffer) as c:
         c.start()
         buffer.wait_for_offer(1)
         with (
@@ -72,17 +72,17 @@ WAYS = {
 }
 
 
-@pytest.mark.parametrize("way", WAYS.values(), ids=WAYS)
-def test_an_error_stops_it_is_kept_shown_and_raised_once(way):
+@pytest.mark.parametrize("action", WAYS.values(), ids=WAYS)
+def test_an_error_stops_it_is_kept_shown_and_raised_once(action):
     buffer = Memory(raises_at=2)
-    with collector(replay_buffer=buffer) as c:
+    with make_collector(replay_buffer=buffer) as c:
         c.start()
         finished(c)
         stats = c.stats()
         assert stats["running"] is False
         assert stats["error"] == "OSError: disk full"
         with pytest.raises(OSError, match="disk full") as caught:
-            way(c)
+            action(c)
         assert "raised by extend() of the replay buffer" in caught.value.__notes__
         assert "error" not in c.stats()
         c.state_dict()
@@ -92,7 +92,7 @@ def test_an_error_stops_it_is_kept_shown_and_raised_once(way):
 
 def test_in_the_background_a_snapshot_acts():
     policy, buffer = Always(1), Signalling()
-    with collector(policy=policy, replay_buffer=buffer) as c:
+    with make_collector(policy=policy, replay_buffer=buffer) as c:
         c.start()
         with torch.no_grad():
             policy.weight.fill_(2)

@@ -1,7 +1,7 @@
 """The table of bad input: what is handed in, which error it is, what the message says; and nothing is left open."""
 
 import pytest
-from collector_toys import LONG, Always, Memory, collector, multi
+from collector_toys import LONG, Always, Memory, make_collector, multi
 
 from plain import plain
 from swath import Collector
@@ -10,16 +10,16 @@ from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 
 
 class Registry:
-    """Every env that was built, so that a test can ask whether it was closed."""
+    """Keeps every env that it builds, so that a test can see whether it was closed."""
 
     def __init__(self):
         self.built = []
 
     def noting(self, make):
         def env():
-            made = make()
-            self.built += [] if made is None else getattr(made, "envs", [made])
-            return made
+            source = make()
+            self.built += [] if source is None else getattr(source, "envs", [source])
+            return source
 
         return env
 
@@ -140,31 +140,31 @@ def test_an_env_that_fails_while_it_is_built_closes_the_others(kind, registry):
         assert caught.value.__notes__ == ["raised by the first reset of env 2"]
 
 
-@pytest.mark.parametrize("what", ["nan", "nan_reward"])
-def test_check_finite_names_the_env_and_counts_what_is_lost(what):
-    envs = CountingEnvs(LONG, {1: [Fault(what, step=3)]})
-    with collector(envs, envs_per_worker=2, check_finite=True) as made:
+@pytest.mark.parametrize("entry", ["nan", "nan_reward"])
+def test_check_finite_names_the_env_and_counts_what_is_lost(entry):
+    envs = CountingEnvs(LONG, {1: [Fault(entry, step=3)]})
+    with make_collector(envs, envs_per_worker=2, check_finite=True) as collector:
         with pytest.raises(NonFinite, match=r"is not finite in env 1") as caught:
-            made.next()
+            collector.next()
         assert "observation" in str(caught.value) or "reward" in str(caught.value)
         assert "worker 0 (life 0, policy version 0)" in caught.value.__notes__[0]
-        assert made.stats()["frames_discarded"] > 0
-        assert made.next().numel() == 10
+        assert collector.stats()["frames_discarded"] > 0
+        assert collector.next().numel() == 10
 
 
-@pytest.mark.parametrize("what", ["nan", "nan_reward"])
-def test_what_is_not_finite_is_named_with_step_seed_and_action(what):
-    envs = CountingEnvs(LONG, {1: [Fault(what, episode=1, step=3)]})
+@pytest.mark.parametrize("entry", ["nan", "nan_reward"])
+def test_what_is_not_finite_is_named_with_step_seed_and_action(entry):
+    envs = CountingEnvs(LONG, {1: [Fault(entry, episode=1, step=3)]})
 
     def policy(observation):
         return observation.new_tensor([0, 1]).long()
 
-    with collector(envs, policy, envs_per_worker=2, frames_per_batch=4, check_finite=True, seed=5) as made:
-        made.next()
+    with make_collector(envs, policy, envs_per_worker=2, frames_per_batch=4, check_finite=True, seed=5) as collector:
+        collector.next()
         named = r"^next .* is not finite in env 1, step 2 \(seed \d+\) after the action \[1\]: .*nan"
         with pytest.raises(NonFinite, match=named):
-            made.next()
-        assert made.stats()["frames_discarded"] > 0
+            collector.next()
+        assert collector.stats()["frames_discarded"] > 0
 
 
 USES = {
@@ -200,14 +200,14 @@ USES = {
 
 
 @pytest.mark.parametrize("use", USES.values(), ids=USES)
-@pytest.mark.parametrize("make", [collector, multi], ids=["one worker", "many"])
+@pytest.mark.parametrize("make", [make_collector, multi], ids=["one worker", "many"])
 def test_a_closed_collector_says_so(make, use):
     if use is USES["fake_tensordict"] and make is multi:
         pytest.skip("it is not there")
-    made = make(policy=Always(), replay_buffer=Memory())
-    made.shutdown()
+    collector = make(policy=Always(), replay_buffer=Memory())
+    collector.shutdown()
     with pytest.raises(Closed, match="Collector was shut down; build another one"):
-        use(made)
+        use(collector)
 
 
 NO_EFFECT = [
@@ -223,10 +223,10 @@ NO_EFFECT = [
 def test_a_setting_without_effect_is_warned_of_once(options, message, monkeypatch):
     monkeypatch.setattr("swath.errors._warned_of", set())
     with pytest.warns(NoEffectWarning, match=message):
-        collector(**options).shutdown()
-    collector(**options).shutdown()
+        make_collector(**options).shutdown()
+    make_collector(**options).shutdown()
 
 
 def test_the_defaults_of_the_peers_knobs_pass():
-    collector(use_buffers=None, extend_buffer=True, return_same_td=False, reset_when_done=True).shutdown()
-    collector(backend="direct", num_collectors=1, sync=None, no_cuda_sync=True).shutdown()
+    make_collector(use_buffers=None, extend_buffer=True, return_same_td=False, reset_when_done=True).shutdown()
+    make_collector(backend="direct", num_collectors=1, sync=None, no_cuda_sync=True).shutdown()

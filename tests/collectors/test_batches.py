@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from collector_toys import Always, Counts, collector, counting, first_batch
+from collector_toys import Always, Counts, counting, first_batch, make_collector
 from gymnasium.vector import AutoresetMode
 from tensordict.nn import TensorDictModule
 
@@ -61,8 +61,8 @@ def test_a_batch_has_these_entries_and_no_others(options, wanted):
 
 @pytest.mark.parametrize("options", [options for options, _ in ENTRIES[:6]], ids=plain)
 def test_fake_tensordict_is_a_real_batch_of_zeros(options):
-    with collector(**options) as made:
-        fake, real = made.fake_tensordict(), made.next()
+    with make_collector(**options) as collector:
+        fake, real = collector.fake_tensordict(), collector.next()
     assert entries(fake) == entries(real)
     assert fake.batch_size == real.batch_size
     assert fake.names == real.names
@@ -91,13 +91,13 @@ def test_time_is_the_last_dimension(options, shape):
 
 def test_a_batch_is_rounded_up_to_whole_steps_and_that_is_said_once():
     with pytest.warns(UserWarning, match="frames_per_batch=10 is not shared evenly .* batches have 12") as caught:
-        made = Collector(CountingEnv, envs_per_worker=3, frames_per_batch=10, total_frames=30)
+        collector = Collector(CountingEnv, envs_per_worker=3, frames_per_batch=10, total_frames=30)
     assert len(caught) == 1
-    assert made.frames_per_batch == 10
-    assert made.requested_frames_per_batch == made.frames_per_batch_worker() == 12
-    assert len(made) == 3
-    assert [batch.shape for batch in made] == [(3, 4)] * 3
-    assert made.stats()["frames"] == 36
+    assert collector.frames_per_batch == 10
+    assert collector.requested_frames_per_batch == collector.frames_per_batch_worker() == 12
+    assert len(collector) == 3
+    assert [batch.shape for batch in collector] == [(3, 4)] * 3
+    assert collector.stats()["frames"] == 36
 
 
 @pytest.mark.parametrize(
@@ -161,19 +161,19 @@ def test_a_batch_has_a_device_if_it_is_asked_for_or_common(options, device):
 
 
 def test_version_entries_say_which_weights_acted():
-    with collector(policy=Always(), track_policy_version=True, init_random_frames=10) as made:
+    with make_collector(policy=Always(), track_policy_version=True, init_random_frames=10) as collector:
         for version in range(3):
-            batch = made.next()
+            batch = collector.next()
             for key in (("collector", "policy_version"), "policy_version", ("next", "policy_version")):
                 assert bool((batch[key] == version).all())
-            made.update_policy_weights_()
+            collector.update_policy_weights_()
 
 
 def test_masks_are_there_in_every_batch_of_a_next_step_vector_env():
     env = CountingVectorEnv(2, counting(7), autoreset_mode=AutoresetMode.NEXT_STEP)
-    with collector(env, total_frames=60) as made:
-        batches = list(made)
-        assert entries(made.fake_tensordict()) == entries(batches[0]) == PLAIN | MASK
+    with make_collector(env, total_frames=60) as collector:
+        batches = list(collector)
+        assert entries(collector.fake_tensordict()) == entries(batches[0]) == PLAIN | MASK
     masks = torch.cat([batch["collector", "mask"] for batch in batches], -1)
     assert bool(masks[:, :7].all())
     assert masks[:, 7].tolist() == [False, False]
@@ -193,10 +193,10 @@ def as_module():
 @pytest.mark.parametrize("policy", [Counts, as_module])
 def test_recurrent_state_is_fed_back_and_zero_where_an_episode_begins(policy, envs):
     like = counting(3, 4)
-    with collector(CountingEnvs(like), policy(), envs_per_worker=envs, init_random_frames=10) as made:
-        assert not made.next()["hidden"].any()
-        made.reset()
-        td = torch.cat([made.next() for _ in range(4)], -1)
+    with make_collector(CountingEnvs(like), policy(), envs_per_worker=envs, init_random_frames=10) as collector:
+        assert not collector.next()["hidden"].any()
+        collector.reset()
+        td = torch.cat([collector.next() for _ in range(4)], -1)
     step = td["observation"][..., 2:]
     assert torch.equal(td["hidden"], step)
     assert torch.equal(td["next", "hidden"], step + 1)

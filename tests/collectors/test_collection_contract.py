@@ -19,7 +19,7 @@ from swath.testing.checks import valid
 
 
 class CountedCollectionContract(CollectionContract):
-    """Counting envs show that no frame is lost, repeated or mixed; `counting` says what they are like."""
+    """Counting envs show that no frame is lost, repeated or mixed; `counting` has their options."""
 
     @pytest.fixture
     def counting(self):
@@ -31,7 +31,7 @@ class CountedCollectionContract(CollectionContract):
 
     @pytest.fixture
     def sources(self, make_env, counting):
-        """Envs are numbered through, over all workers."""
+        """Return env sources with consecutive numbers over all workers."""
         if self.n_workers is None:
             return [make_env]
         n_envs = self.n_envs or 1
@@ -49,7 +49,7 @@ class CountedCollectionContract(CollectionContract):
 
 
 class Rounds:
-    """Builds envs `first` to `first` + n − 1, and begins anew with each collector, since each has as many."""
+    """Builds envs `first` to `first` + n − 1 for each collector."""
 
     def __init__(self, counting, n_envs, first=0):
         self._counting, self._n_envs, self._first = counting, n_envs, first
@@ -111,7 +111,7 @@ def steady(observation):
 
 
 class TestSync(CountedCollectionContract):
-    """Threads share their generators: there a policy acts that draws no numbers."""
+    """In threads, which share generators, a policy acts that draws no numbers."""
 
     n_envs = 2
     n_workers = 2

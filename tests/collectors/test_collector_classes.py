@@ -16,7 +16,7 @@ class Plain(Collector):
 
 
 class Marked(Collector):
-    """Says of its batches that they have come through its own `next`."""
+    """Marks the batches of its own `next`."""
 
     def __init__(self, *args, mark=1, **keywords):
         super().__init__(*args, **keywords)
@@ -29,7 +29,7 @@ class Marked(Collector):
 
 
 class MarkedPair(MultiSyncCollector):
-    """The same of several."""
+    """Marks the batches of its own `next`, of several workers."""
 
     def next(self):
         batch = super().next()
@@ -44,7 +44,7 @@ ORDERS = {"sync": True, "async": False}
 
 @pytest.fixture
 def build(build):
-    """Builds a collector of two actors, which are no actors, with two workers each where the class has some."""
+    """Return a function that builds a collector of two workers that are no actors, with two inner workers each."""
 
     def nested(inside="sync", *, sources=None, sync=True, **options):
         kind = INSIDE.get(inside, inside)
@@ -58,12 +58,12 @@ def build(build):
 
 
 def envs(counting=WIDE):
-    """For two actors with four envs each."""
+    """Return env sources for two actors with four envs each."""
     return [CountingEnvs(counting, first=first) for first in (0, 4)]
 
 
 def rows(batch):
-    """The same with all envs in one dimension."""
+    """Return the batch with all envs in one dimension."""
     return batch.reshape(-1, batch.shape[-1])
 
 
@@ -96,8 +96,8 @@ def test_a_share_is_the_inner_batch(build):
 @pytest.mark.parametrize("inside", INSIDE)
 def test_inner_worker_j_of_actor_i_has_the_id_i_n_plus_j(build, inside):
     collector = build(inside)
-    seen = {worker for batch in drawn(collector, 4) for worker in made_by(batch)}
-    assert seen == ({0, 1} if inside == "one" else {0, 1, 2, 3})
+    workers = {worker for batch in drawn(collector, 4) for worker in made_by(batch)}
+    assert workers == ({0, 1} if inside == "one" else {0, 1, 2, 3})
     collector.worker_idx = 3
     assert {worker for batch in drawn(collector, 4) for worker in made_by(batch)} == (
         {6, 7} if inside == "one" else {12, 13, 14, 15}
@@ -145,13 +145,13 @@ def test_what_is_saved_is_restored_in_lives_of_its_own(build, inside):
     collector.update_policy_weights_(weights(4))
     batches = drawn(collector, 4)
     saved = collector.state_dict()
-    assert [one["coordinator"]["frames"] for one in saved] == [160, 160]
+    assert [entry["coordinator"]["frames"] for entry in saved] == [160, 160]
     other = build(inside, policy=Always(0))
     other.load_state_dict(saved)
     batches += drawn(other, 4)
     assert (batches[-1]["action"].unique().tolist(), batches[-1][VERSION].unique().tolist()) == ([4], [1])
     lives = [rows(batch)[IDS] >> 32 & 0x7FFF for batch in batches]
-    assert [one.unique().tolist() for one in lives] == [[0]] * 4 + [[1]] * 4
+    assert [entry.unique().tolist() for entry in lives] == [[0]] * 4 + [[1]] * 4
     assert other.stats()["frames"] == 320
     other.load_state_dict(other.state_dict())
     assert (other.next()[IDS] >> 32 & 0x7FFF).unique().tolist() == [2]
@@ -198,14 +198,14 @@ def test_what_is_not_healed_inside_is_the_death_of_the_actor(build, inside, tmp_
 # ---- arguments
 
 
-@pytest.mark.parametrize("given", ["many", 3, None, dict, RayCollector])
-def test_other_classes_are_refused_with_ours_named(given):
+@pytest.mark.parametrize("kind", ["many", 3, None, dict, RayCollector])
+def test_other_classes_are_refused_with_ours_named(kind):
     with pytest.raises(TypeError, match=r"must be Collector \('single'\), MultiSyncCollector \('sync'\)"):
-        RayCollector(envs(), collector_class=given, frames_per_batch=40)
+        RayCollector(envs(), collector_class=kind, frames_per_batch=40)
 
 
 @pytest.mark.parametrize(
-    ("inside", "keyword", "error", "said"),
+    ("inside", "keyword", "error", "message"),
     [
         ("sync", {"num_workers": 3}, ValueError, "RayCollector decides"),
         ("async", {"preemptive_threshold": 0.5}, ValueError, "synchronous"),
@@ -214,8 +214,8 @@ def test_other_classes_are_refused_with_ours_named(given):
         (Collector, {"prefetch": 3}, TypeError, "no keyword of Collector"),
     ],
 )
-def test_keywords_that_mean_nothing_in_an_actor_are_refused(build, inside, keyword, error, said):
-    with pytest.raises(error, match=said):
+def test_keywords_that_mean_nothing_in_an_actor_are_refused(build, inside, keyword, error, message):
+    with pytest.raises(error, match=message):
         build(inside, collector_kwargs=keyword)
 
 
@@ -244,5 +244,5 @@ def test_on_ray_an_actor_has_processes_and_a_derived_class_is_asked_through_its_
         assert nested.next()[VERSION].unique().tolist() == [-1]
     off_ray("inline")
     with RayCollector(["CartPole-v1"] * 2, **options) as flat:
-        for one, other in zip(batches, drawn(flat, 2), strict=True):
-            same_data(rows(one.exclude("mark")), rows(other))
+        for nested, other in zip(batches, drawn(flat, 2), strict=True):
+            same_data(rows(nested.exclude("mark")), rows(other))

@@ -4,7 +4,7 @@ from functools import partial
 from itertools import count
 
 import pytest
-from collector_toys import collector
+from collector_toys import make_collector
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from swath.testing import Counting, CountingEnv, EnvBroke, Fault, Script
@@ -69,24 +69,24 @@ def mishaps(request):
 
 @pytest.fixture(params=SOURCES)
 def made(request, mishaps):
-    """Makes a collector that draws `T` steps of every env."""
+    """Return a function that builds a collector that draws `T` steps of every env."""
 
     def make(on_env_error):
         source, options = SOURCES[request.param](mishaps)
         n_envs = 1 if request.param in ("one env", "TorchRL env") else 2
-        return collector(source, frames_per_batch=T * n_envs, on_env_error=on_env_error, **options)
+        return make_collector(source, frames_per_batch=T * n_envs, on_env_error=on_env_error, **options)
 
     return make
 
 
 def require_whole(drawing, batches, **options):
-    """All rows are there, and no frame is twice, or left out."""
+    """Check that no frame is missing or repeated."""
     assert {batch.numel() for batch in batches} == {drawing.frames_per_batch}
     check_lives(batches, COUNTING, **options)
 
 
-def test_raise_loses_the_fragment_and_the_next_one_is_whole(made):
-    with made("raise") as drawing:
+def test_raise_loses_the_fragment_and_the_next_one_is_whole(collect):
+    with collect("raise") as drawing:
         with pytest.raises(EnvBroke) as caught:
             [drawing.next() for _ in range(N_DRAWS)]
         assert caught.value.__notes__
@@ -97,8 +97,8 @@ def test_raise_loses_the_fragment_and_the_next_one_is_whole(made):
 
 
 @pytest.mark.parametrize("choice", ["reset", "restart"])
-def test_reset_and_restart_go_on_with_whole_batches(made, choice):
-    with made(choice) as drawing:
+def test_reset_and_restart_go_on_with_whole_batches(collect, choice):
+    with collect(choice) as drawing:
         batches = [drawing.next() for _ in range(N_DRAWS)]
         stats = drawing.stats()
     require_whole(drawing, batches, gaps=choice == "restart")

@@ -4,7 +4,7 @@ import logging
 
 import pytest
 import torch
-from collector_toys import LONG, Counts, collector, raising
+from collector_toys import LONG, Counts, make_collector, raising
 
 from counting_vector import CountingVectorEnv
 from swath import Collector, MultiSyncCollector
@@ -13,21 +13,21 @@ from swath.testing import CountingEnv, CountingEnvs, EnvBroke, Fault
 IDS = ("collector", "traj_ids")
 
 
-def drawn(made, n):
-    return torch.cat([made.next() for _ in range(n)], -1)
+def drawn(collector, n):
+    return torch.cat([collector.next() for _ in range(n)], -1)
 
 
 # ---- raise
 
 
 def test_an_error_leaves_as_its_own_type_with_one_note():
-    with collector(raising(episode=1), envs_per_worker=2, seed=5) as made:
-        made.increment_version()
-        seed = made.env[1].seeds[-1]
+    with make_collector(raising(episode=1), envs_per_worker=2, seed=5) as collector:
+        collector.increment_version()
+        seed = collector.env[1].seeds[-1]
         with pytest.raises(EnvBroke, match="env 1 raised at step 4 of episode 1") as caught:
-            made.next()
+            collector.next()
         assert caught.value.__notes__ == [f"raised by env 1 (seed {seed}) of worker 0 (life 0, policy version 1)"]
-        stats = made.stats()
+        stats = collector.stats()
     assert stats["env_errors"] == 1
     assert stats["fragments_lost"] == 1
     assert stats["frames_discarded"] == 6
@@ -47,9 +47,11 @@ def test_a_stop_iteration_does_not_end_the_loop_as_if_the_run_were_complete(whos
 
     source = Stopping if whose == "env" else CountingEnv
     options = {"frames_per_batch": 10, "total_frames": 40, "post_collect_hook": stop if whose == "hook" else None}
-    made = Collector(source, **options) if place is None else MultiSyncCollector([source] * 2, backend=place, **options)
-    with made, pytest.raises(RuntimeError, match="StopIteration") as caught:
-        list(made)
+    collector = (
+        Collector(source, **options) if place is None else MultiSyncCollector([source] * 2, backend=place, **options)
+    )
+    with collector, pytest.raises(RuntimeError, match="StopIteration") as caught:
+        list(collector)
     assert isinstance(caught.value.__cause__, StopIteration)
 
 
@@ -57,9 +59,9 @@ def test_a_stop_iteration_does_not_end_the_loop_as_if_the_run_were_complete(whos
 
 
 def test_with_reset_only_that_env_begins_another_episode():
-    with collector(raising(), Counts(), envs_per_worker=2, frames_per_batch=16, on_env_error="reset") as made:
-        batch = made.next()
-        stats = made.stats()
+    with make_collector(raising(), Counts(), envs_per_worker=2, frames_per_batch=16, on_env_error="reset") as collector:
+        batch = collector.next()
+        stats = collector.stats()
     steps = batch["observation"]
     assert torch.equal(batch["hidden"], steps[..., 2:]), "so does the policy's memory of it, and no other's"
     assert batch.shape == (2, 8)
@@ -79,16 +81,16 @@ def test_a_source_that_cannot_reset_one_env_is_built_anew_with_the_marks_on_all(
     def env():
         return CountingVectorEnv(2, LONG, faults=faults.pop(0))
 
-    with collector(env, frames_per_batch=16, on_env_error="reset") as made:
-        batch = made.next()
+    with make_collector(env, frames_per_batch=16, on_env_error="reset") as collector:
+        batch = collector.next()
     assert batch["observation"][..., 2].tolist() == [[0, 1, 2, 0, 1, 2, 3, 4]] * 2
     assert batch["next", "truncated"][..., 0].nonzero().tolist() == [[0, 2], [1, 2]]
 
 
 def test_an_episode_whose_last_good_row_was_delivered_ends_without_a_mark():
-    with collector(raising(step=6), envs_per_worker=2, on_env_error="reset", max_frames_per_traj=100) as made:
-        td = drawn(made, 2)
-        stats = made.stats()
+    with make_collector(raising(step=6), envs_per_worker=2, on_env_error="reset", max_frames_per_traj=100) as collector:
+        td = drawn(collector, 2)
+        stats = collector.stats()
     assert not td["next", "done"].any()
     assert td[IDS].tolist() == [[0] * 10, [1] * 5 + [2] * 5]
     assert td["step_count"][1, :, 0].tolist() == [*range(5), *range(5)]
@@ -97,12 +99,12 @@ def test_an_episode_whose_last_good_row_was_delivered_ends_without_a_mark():
 
 def test_three_failures_in_a_row_are_raised():
     faults = {1: [Fault("raise", episode=episode, step=1) for episode in (0, 1, 2)]}
-    with collector(CountingEnvs(LONG, faults), envs_per_worker=2, on_env_error="reset") as made:
+    with make_collector(CountingEnvs(LONG, faults), envs_per_worker=2, on_env_error="reset") as collector:
         with pytest.raises(EnvBroke, match="step 1 of episode 2") as caught:
-            made.next()
+            collector.next()
         assert len(caught.value.__notes__) == 1
-        assert made.stats()["env_errors"] == 3
-        assert made.next().shape == (2, 5)
+        assert collector.stats()["env_errors"] == 3
+        assert collector.next().shape == (2, 5)
 
 
 # ---- restart
@@ -110,11 +112,14 @@ def test_three_failures_in_a_row_are_raised():
 
 def test_with_restart_the_source_is_built_anew_in_another_life(caplog):
     envs = raising()
-    with caplog.at_level(logging.WARNING, "swath"), collector(envs, envs_per_worker=2, on_env_error="restart") as made:
-        batch = made.next()
-        stats = made.stats()
+    with (
+        caplog.at_level(logging.WARNING, "swath"),
+        make_collector(envs, envs_per_worker=2, on_env_error="restart") as collector,
+    ):
+        batch = collector.next()
+        stats = collector.stats()
         assert [env.closed for env in envs.made] == [1, 1, 0, 0]
-        assert made.env == envs.made[2:]
+        assert collector.env == envs.made[2:]
     assert batch["observation"][:, :, 0].tolist() == [[2] * 5, [3] * 5]
     assert batch[IDS].unique().tolist() == [1 << 32, (1 << 32) + 1]
     assert (stats["restarts"], stats["env_errors"], stats["fragments_lost"]) == (1, 1, 1)

@@ -28,7 +28,7 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def episodes(batch):
-    """The episode of each env row's first frame."""
+    """Return the episode of each env row's first frame."""
     return batch["observation"].reshape(-1, batch.shape[-1], 3)[:, 0, 1].int().tolist()
 
 
@@ -107,8 +107,8 @@ def test_as_part_of_a_larger_collector_ids_and_seeds_are_its_own():
             return collector.next(), collector.get_distant_attr("env[0].seeds[-1]")
 
     plain, seeds = run()
-    moved, other_seeds = run(worker_idx=3)
-    assert [worker_and_life(int(ids.min())) for ids in moved[IDS]] == [(6, 0), (7, 0)]
+    batch, other_seeds = run(worker_idx=3)
+    assert [worker_and_life(int(ids.min())) for ids in batch[IDS]] == [(6, 0), (7, 0)]
     assert [worker_and_life(int(ids.min())) for ids in plain[IDS]] == [(0, 0), (1, 0)]
     assert not set(seeds) & set(other_seeds)
     with fleet(seed=1) as collector:

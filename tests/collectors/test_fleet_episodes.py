@@ -9,11 +9,11 @@ pytestmark = pytest.mark.usefixtures("fork_server")
 
 SHORT = Counting(script=Script(lengths=(3, 5, 1, 4), endings=("terminated",)))
 LONGER = Counting(script=Script(lengths=(13, 7, 9), endings=("terminated",)))
-"""Most episodes are in two or three fragments."""
+"""Lengths with which most episodes are in two or three fragments."""
 
 
 def check_whole(batches, counting):
-    """Every row is an episode from its first step to its last, and none comes twice."""
+    """Check that every row is an episode from its first step to its last, and none comes twice."""
     rows = [row[row[MASK]] for batch in batches for row in batch]
     for row in rows:
         check_counted(row.unsqueeze(0), counting)

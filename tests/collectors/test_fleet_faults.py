@@ -123,7 +123,7 @@ def test_too_few_workers_end_the_run_with_all_causes(kind, place, tmp_path):
 # ---- placement
 
 IN_TIME = {"backend": "thread", "placement_timeout_s": 1.0}
-"""Threads need next to no time to begin, unless the machine is busy."""
+"""A placement deadline that only a busy machine misses."""
 
 
 def slow_to_begin(gate, number, **like):
@@ -145,7 +145,7 @@ def test_a_worker_that_is_not_ready_in_time_fails_the_construction(gate):
     [("raise_at_build", "the env source .*, env 1"), ("raise_at_reset", "the first reset of env 1")],
 )
 def test_an_env_that_fails_in_the_construction_is_named_with_its_worker(place, fault, note):
-    third = CountingEnvs(LONG, {3: [Fault(fault)]}, first=2)  # envs 2 and 3: those of worker 1
+    third = CountingEnvs(LONG, {3: [Fault(fault)]}, first=2)  # envs 2 and 3, of worker 1
     with pytest.raises(EnvBroke, match="env 3") as caught:
         fleet(sources=[CountingEnvs(LONG), third], backend=place, restarts=NEVER).next()
     notes = "\n".join(caught.value.__notes__)
@@ -186,7 +186,7 @@ def test_a_replacement_that_cannot_be_built_counts_as_a_life(place, tmp_path):
 
 
 class Changing:
-    """Builds something else the second time."""
+    """Builds another object the second time."""
 
     def __init__(self, path, build):
         self.path, self.build = path, build
@@ -222,9 +222,9 @@ OTHERWISE = {
 }
 
 
-@pytest.mark.parametrize(("kind", "what"), [("sync", "env"), ("async", "env"), ("sync", "policy")])
-def test_a_replacement_that_is_something_else_is_not_used(kind, what, tmp_path):
-    env, policy, said = OTHERWISE[what]
+@pytest.mark.parametrize(("kind", "part"), [("sync", "env"), ("async", "env"), ("sync", "policy")])
+def test_a_replacement_that_is_something_else_is_not_used(kind, part, tmp_path):
+    env, policy, message = OTHERWISE[part]
     factories = [Changing(tmp_path / "policy", policy) if policy is policy_of else policy, Always]
     sources = [Changing(tmp_path / "env", env), CountingEnvs(LONG, first=1)]
     options = {"envs_per_worker": 1, "restarts": Restarts(1), "policy_factory": factories}
@@ -233,7 +233,7 @@ def test_a_replacement_that_is_something_else_is_not_used(kind, what, tmp_path):
         with pytest.raises(FleetFailed) as failed:
             drawn(collector, 1000)
         assert [type(cause) for cause in failed.value.causes] == [WorkerLost, ValueError]
-        assert said in str(failed.value.causes[1])
+        assert message in str(failed.value.causes[1])
 
 
 # ---- the env raises
@@ -256,7 +256,7 @@ def test_with_restart_the_worker_is_replaced(place, tmp_path, caplog):
 
 
 def flaw(at):
-    """A function that raises when it is called for the nth time."""
+    """Return a function that raises when it is called for the nth time."""
     calls = []
 
     def function(*args):
@@ -278,7 +278,7 @@ def flawed_policy(at):
 
 
 FLAWS = {
-    # keyword: (what raises, how often, frames that are lost, what is said)
+    # keyword: (function that raises, how often, lost frames, note)
     "policy_factory": ([lambda: flawed_policy(9), lambda: flawed_policy(10**6)], 1, 4, "raised while {} collected"),
     "pre_collect_hook": (flaw(2), 2, 0, "raised by pre_collect_hook in {}"),
     "post_collect_hook": (flaw(2), 2, 20, "raised by post_collect_hook in {}"),
@@ -288,8 +288,10 @@ FLAWS = {
 
 @pytest.mark.parametrize("name", FLAWS)
 def test_what_functions_of_the_user_raise_leaves_as_itself_and_loses_that_fragment(name):
-    function, times, discarded, said = FLAWS[name]
-    said = said.format("worker 0 (life 0, policy version 0)") + "\nremote traceback:\n" * (name != "postproc")
+    function, times, discarded, note_start = FLAWS[name]
+    note_start = note_start.format("worker 0 (life 0, policy version 0)") + "\nremote traceback:\n" * (
+        name != "postproc"
+    )
     with fleet(**{name: function}) as collector:
         batches, notes = [collector.next()], []
         for _ in range(times):
@@ -299,7 +301,7 @@ def test_what_functions_of_the_user_raise_leaves_as_itself_and_loses_that_fragme
         batches += drawn(collector, 3)
         stats = collector.stats()
     assert len(notes) == times
-    assert [note for note in notes if note.startswith(said)]
+    assert [note for note in notes if note.startswith(note_start)]
     check_lives(batches, LONG, gaps=True)
     assert stats["frames_discarded"] == discarded
     assert stats["worker_frames"] == stats["frames"] + discarded, "frames that were lost were collected"

@@ -70,7 +70,7 @@ def test_law_1_and_2_hold_on_ray(tmp_path):
 
 
 def test_law_2_what_is_discarded_is_counted(tmp_path):
-    """Every step that a worker makes is delivered, counted as discarded, or lost with a worker."""
+    """Check that every step of a worker is delivered, counted as discarded, or lost with a worker."""
     book = Notebook(tmp_path / "steps")
 
     class Noting(CountingEnv):
@@ -221,8 +221,8 @@ def test_law_7_a_worker_that_hangs_is_late_and_replaced(tmp_path, caplog):
         stats = collector.stats()
     check_lives(batches, LONG)
     assert stats["late"] == stats["restarts"] == stats["fragments_lost"] >= 1, "more where the machine is too busy"
-    said = r"worker 1 \(life 0\) was killed: collect\(\) took longer than .*=3; life 1 begins"
-    assert len(re.findall(said, caplog.text)) == 1
+    message = r"worker 1 \(life 0\) was killed: collect\(\) took longer than .*=3; life 1 begins"
+    assert len(re.findall(message, caplog.text)) == 1
 
 
 @pytest.mark.parametrize("place", ["process", "ray"])
@@ -312,13 +312,13 @@ def test_law_9_workers_stand_still_when_nobody_draws(kind, ahead, place, tmp_pat
         assert book.lines == [], "workers were asked before the first draw"
         drawn(collector, 4)
         collector.get_distant_attr("worker_idx")  # is answered after whatever was asked for
-        made = len(book.lines)
+        n_fragments = len(book.lines)
         batches = drawn(collector, 4)
     if kind == "sync":
-        assert made == (4 + ahead) * 2
+        assert n_fragments == (4 + ahead) * 2
     else:
-        assert 4 <= made <= 4 + max(ahead, 1) * 2
-        assert ahead == 0 or made == 4 + ahead * 2
+        assert 4 <= n_fragments <= 4 + max(ahead, 1) * 2
+        assert ahead == 0 or n_fragments == 4 + ahead * 2
     check_lives(batches, LONG, gaps=True)
 
 
@@ -328,18 +328,18 @@ def test_law_9_workers_stand_still_when_nobody_draws(kind, ahead, place, tmp_pat
 @pytest.mark.parametrize("place", PLACES)
 def test_law_10_seeds_of_workers_envs_and_lives_never_coincide(place, tmp_path):
     lives = Lives(tmp_path, {0: [[Fault("exit", episode=1, step=3)], [Fault("exit", episode=1, step=4)]]}, 2, LONG)
-    seen = []
+    seeds = []
     with fleet(sources=lives.sources(3), backend=place, seed=5, frames_per_batch=30) as collector:
-        seen += seeds_of(collector)
+        seeds += seeds_of(collector)
         collector.next()
         assert collector.stats()["restarts"] == 2
-        seen += seeds_of(collector)[::3]
+        seeds += seeds_of(collector)[::3]
         collector.set_seed(6)
-        seen += seeds_of(collector)
+        seeds += seeds_of(collector)
         assert collector.set_seed(7, static_seed=True) == 7
         assert set(seeds_of(collector)) == {7}
-    assert None not in seen
-    assert len(set(seen)) == len(seen) == 6 + 2 + 6
+    assert None not in seeds
+    assert len(set(seeds)) == len(seeds) == 6 + 2 + 6
 
 
 def seeds_of(collector):

@@ -69,7 +69,7 @@ def test_weights_are_those_of_the_moment_when_a_worker_is_asked(kind, prefetch, 
 
 
 def is_random(batch):
-    """Whether other actions are in it than those of `Always(2)`."""
+    """Return whether some actions are not `Always(2)`'s."""
     return batch["action"].unique().tolist() != [2]
 
 
@@ -116,7 +116,7 @@ def test_a_fragment_asked_for_after_a_drop_is_delivered_whatever_its_age(gate):
         stats = collector.stats()
     assert batch[VERSION].unique().tolist() == [1]
     assert (stats["batches_dropped"], stats["batches_overdue"], stats["frames"]) == (1, 1, 10)
-    assert any("raise max_staleness" in str(one.message) for one in caught)
+    assert any("raise max_staleness" in str(warning.message) for warning in caught)
 
 
 def test_random_batches_are_never_stale():

@@ -31,12 +31,12 @@ def ends_early(monkeypatch):
 
 
 def held(gates):
-    """One env for each of two workers, that is held up in its step 3 or 4."""
+    """Return one env for each of two workers, which waits in its step 3 or 4."""
     return [lambda: Held(gates[0], at=3), lambda: Held(gates[1], at=4, number=1)]
 
 
 def first_batch(collector, gates, ends_early):
-    """Worker 1 is told to end its fragment while it makes its step 4."""
+    """Return the first batch, for which worker 1 ends its fragment after its step 4."""
     drawing = InThread(collector.next)
     for gate in gates:
         gate.await_arrival()

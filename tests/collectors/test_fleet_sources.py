@@ -98,7 +98,7 @@ def test_a_service_backend_of_torchrl_is_obeyed_or_refused_by_name():
 
     with service_backend("process"):
         assert kind() == (MultiAsyncCollector, "process")
-        assert kind(backend="thread", sync=True) == (MultiSyncCollector, "thread"), "what is said here counts"
+        assert kind(backend="thread", sync=True) == (MultiSyncCollector, "thread"), "the arguments count"
         with service_backend("threading"):
             assert kind() == (MultiAsyncCollector, "thread")
         with service_backend("direct"):
@@ -136,7 +136,7 @@ def test_what_collector_cannot_pass_on_is_refused(options, message):
 
 @pytest.fixture
 def registered():
-    """Registers an env with gymnasium for one test."""
+    """Register an env with gymnasium for one test."""
     ids = []
 
     def register(env_id, entry_point, **options):

@@ -23,18 +23,18 @@ TO_ALL = {
 
 @pytest.mark.parametrize("arguments", TO_ALL.values(), ids=TO_ALL)
 def test_workers_are_named_by_index_or_device(arguments):
-    with multi(Always(1)) as made:
-        made.update_policy_weights_(**arguments)
-        assert acted(made) == [(2, 1), (2, 1)]
+    with multi(Always(1)) as collector:
+        collector.update_policy_weights_(**arguments)
+        assert acted(collector) == [(2, 1), (2, 1)]
 
 
 @pytest.mark.parametrize("backend", PLACES)
 def test_waiting_returns_when_the_workers_run_the_version_and_parameters_stay_parameters(backend):
-    with multi(policy_factory=lambda: Always(1), backend=backend) as made:
-        made.update_policy_weights_(weights(2), wait=True, timeout_s=DEADLINE_S)
-        assert made.get_distant_attr("policy.weight")[1] == 2
-        assert acted(made) == [(2, 1), (2, 1)]
-        weight = made.getattr_policy("weight")
+    with multi(policy_factory=lambda: Always(1), backend=backend) as collector:
+        collector.update_policy_weights_(weights(2), wait=True, timeout_s=DEADLINE_S)
+        assert collector.get_distant_attr("policy.weight")[1] == 2
+        assert acted(collector) == [(2, 1), (2, 1)]
+        weight = collector.getattr_policy("weight")
         assert isinstance(weight, torch.nn.Parameter)
         assert weight.requires_grad
 
@@ -45,41 +45,41 @@ def test_waiting_returns_when_the_workers_run_the_version_and_parameters_stay_pa
 @pytest.mark.parametrize("backend", PLACES)
 def test_an_id_can_be_a_path_on_the_worker_and_several_models_are_one_version(backend):
     linear = {"weight": torch.full((1, 1), 5.0), "bias": torch.full((1,), 5.0)}
-    with multi(TwoNets(), backend=backend, weight_sync_schemes={PATH: SharedMemWeightSyncScheme()}) as made:
+    with multi(TwoNets(), backend=backend, weight_sync_schemes={PATH: SharedMemWeightSyncScheme()}) as collector:
         with pytest.raises(RuntimeError, match=r"no weights of 'policy.nets\[1\]' to publish"):
-            made.update_policy_weights_(model_id=PATH)
+            collector.update_policy_weights_(model_id=PATH)
         with pytest.raises(KeyError, match=r"known are \['policy', 'policy.nets\[1\]'\]"):
-            made.update_policy_weights_(linear, model_id="x")
-        made.update_policy_weights_(linear, model_id=PATH)
-        assert made.getattr_policy("nets[1].bias").item() == 5
+            collector.update_policy_weights_(linear, model_id="x")
+        collector.update_policy_weights_(linear, model_id=PATH)
+        assert collector.getattr_policy("nets[1].bias").item() == 5
         policy = {**TwoNets().state_dict(), **weights(2)}
         with pytest.raises(KeyError, match="nothing was changed"):
-            made.update_policy_weights_(weights_dict={"policy": policy, PATH: weights(2)})
-        assert made.policy_version == 1, "all or nothing"
-        made.update_policy_weights_(weights_dict={"policy": policy, PATH: linear})
-        assert acted(made) == [(2, 2), (2, 2)]
+            collector.update_policy_weights_(weights_dict={"policy": policy, PATH: weights(2)})
+        assert collector.policy_version == 1, "all or nothing"
+        collector.update_policy_weights_(weights_dict={"policy": policy, PATH: linear})
+        assert acted(collector) == [(2, 2), (2, 2)]
 
 
 def test_nothing_is_published_for_a_scheme_that_sends_nothing():
-    with multi(Always(1), weight_sync_schemes={"policy": NoWeightSyncScheme(), "x": NoWeightSyncScheme()}) as made:
-        made.update_policy_weights_(weights(2))
-        made.update_policy_weights_({0: weights(2)})
-        made.update_policy_weights_(weights_dict={"policy": weights(2), "x": weights(2)}, wait=True)
-        assert made.publish_weights(weights(2)) == 0
-        assert acted(made) == [(1, 0), (1, 0)]
-        assert made.increment_version() == 1
+    with multi(Always(1), weight_sync_schemes={"policy": NoWeightSyncScheme(), "x": NoWeightSyncScheme()}) as collector:
+        collector.update_policy_weights_(weights(2))
+        collector.update_policy_weights_({0: weights(2)})
+        collector.update_policy_weights_(weights_dict={"policy": weights(2), "x": weights(2)}, wait=True)
+        assert collector.publish_weights(weights(2)) == 0
+        assert acted(collector) == [(1, 0), (1, 0)]
+        assert collector.increment_version() == 1
 
 
 def test_a_schemes_send_publishes_on_the_collectors_channel_and_waits_for_its_workers():
     scheme = SharedMemWeightSyncScheme()
-    with multi(Always(1), backend="thread", weight_sync_schemes={"policy": scheme}) as made:
+    with multi(Always(1), backend="thread", weight_sync_schemes={"policy": scheme}) as collector:
         scheme.send(weights(2))
-        assert made.get_distant_attr("version") == [1, 1]
+        assert collector.get_distant_attr("version") == [1, 1]
         scheme.send({0: weights(1), 1: weights(0)})
         scheme.send(weights(1), worker_ids=0)
-        assert acted(made) == [(1, 3), (0, 2)]
+        assert acted(collector) == [(1, 3), (0, 2)]
         scheme.send()
-        assert acted(made) == [(1, 4), (1, 4)], "without weights those of the collector's policy"
+        assert acted(collector) == [(1, 4), (1, 4)], "without weights it sends the collector's policy"
         with pytest.raises(ValueError, match="is unknown; workers are"):
             scheme.send(weights(1), worker_ids=2)
     with pytest.raises(Closed):
@@ -89,22 +89,22 @@ def test_a_schemes_send_publishes_on_the_collectors_channel_and_waits_for_its_wo
 def test_a_schemes_source_comes_before_the_collectors_policy():
     source, scheme = Always(2), SharedMemWeightSyncScheme()
     scheme.init_on_sender(model_id="policy", model=source)
-    with multi(Always(1), weight_sync_schemes={"policy": scheme}) as made:
-        assert acted(made) == [(1, 0), (1, 0)]
-        made.update_policy_weights_()
-        assert acted(made) == [(2, 1), (2, 1)]
+    with multi(Always(1), weight_sync_schemes={"policy": scheme}) as collector:
+        assert acted(collector) == [(1, 0), (1, 0)]
+        collector.update_policy_weights_()
+        assert acted(collector) == [(2, 1), (2, 1)]
 
 
 def test_a_scheme_can_map_what_its_collector_publishes():
     class Negates(SharedMemWeightSyncScheme):
         def prepare_weights(self, weights, model_id, strategy, context=None):
-            assert context is made
+            assert context is collector
             return {"weight": 2 - strategy.extract_weights(weights)["weight"]}
 
-    made = multi(Always(1), weight_sync_schemes={"policy": Negates()})
-    with made:
-        made.update_policy_weights_(weights(2))
-        assert acted(made) == [(0, 1), (0, 1)]
+    collector = multi(Always(1), weight_sync_schemes={"policy": Negates()})
+    with collector:
+        collector.update_policy_weights_(weights(2))
+        assert acted(collector) == [(0, 1), (0, 1)]
 
 
 def test_a_policy_beside_a_factory_is_only_where_weights_come_from():
@@ -117,13 +117,13 @@ def test_a_policy_beside_a_factory_is_only_where_weights_come_from():
 
     policy = Unpicklable()
     schemes = {"policy": SharedMemWeightSyncScheme()}
-    with multi(policy, policy_factory=lambda: Always(0), backend="process", weight_sync_schemes=schemes) as made:
-        assert acted(made) == [(2, 0), (2, 0)], "its weights are in the workers from construction"
+    with multi(policy, policy_factory=lambda: Always(0), backend="process", weight_sync_schemes=schemes) as collector:
+        assert acted(collector) == [(2, 0), (2, 0)], "its weights are in the workers from construction"
         with torch.no_grad():
             policy.weight.fill_(1)
-        assert acted(made) == [(2, 0), (2, 0)]
-        made.update_policy_weights_()
-        assert acted(made) == [(1, 1), (1, 1)]
+        assert acted(collector) == [(2, 0), (2, 0)]
+        collector.update_policy_weights_()
+        assert acted(collector) == [(1, 1), (1, 1)]
 
 
 def test_a_policy_beside_a_factory_needs_an_explicit_scheme():

@@ -40,7 +40,7 @@ class Clock(gym.Env):
 
 
 class Nested(Clock):
-    """Observes time in seconds below `"inner"`, whole numbers and an image beside it."""
+    """Observes time in seconds below `"inner"`, and whole numbers and an image."""
 
     observation_space = spaces.Dict(
         inner=spaces.Tuple([ONE, spaces.Box(0, 2**40, (), np.int64)]), image=spaces.Box(0, 255, (2, 2), np.uint8)
@@ -51,14 +51,16 @@ class Nested(Clock):
 
 
 def times(batch, key="observation"):
-    """The seconds since the start, in the order of the rows."""
+    """Return the seconds since the start, in the order of the rows."""
     assert batch[key].dtype == batch["next", key].dtype == torch.float64
     steps, following = (entry.flatten() - START for entry in (batch[key], batch["next", key]))
     assert (following - steps).tolist() == [1.0] * batch.numel()
     return steps.tolist()
 
 
-@pytest.mark.parametrize("policy", [None, lambda seen: (seen[..., 0] - START).long() % 2], ids=["random", "own"])
+@pytest.mark.parametrize(
+    "policy", [None, lambda observation: (observation[..., 0] - START).long() % 2], ids=["random", "own"]
+)
 @pytest.mark.parametrize("envs", [None, 2])
 def test_an_option_keeps_the_dtype_for_batch_and_policy(envs, policy):
     with Collector(Clock, policy, frames_per_batch=8, envs_per_worker=envs, keep_float64=True) as collector:
@@ -116,9 +118,9 @@ def reached_late(start, steps):
         return collector.next()
 
 
-@pytest.mark.parametrize(("start", "said"), [(2**24 - 2, 16777216.0), (-(2**24) - 9, -16777225.0)])
-def test_without_it_a_value_that_float32_cannot_tell_from_its_neighbours_warns_once(start, said):
-    with pytest.warns(UserWarning, match=f"the env returned {said} for 'observation', which becomes") as caught:
+@pytest.mark.parametrize(("start", "message"), [(2**24 - 2, 16777216.0), (-(2**24) - 9, -16777225.0)])
+def test_without_it_a_value_that_float32_cannot_tell_from_its_neighbours_warns_once(start, message):
+    with pytest.warns(UserWarning, match=f"the env returned {message} for 'observation', which becomes") as caught:
         batch = reached_late(start, 6)
     assert len(caught) == 1
     assert batch["observation"].dtype == torch.float32

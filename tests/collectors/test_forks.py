@@ -107,7 +107,7 @@ with (
 
 
 def test_envs_of_this_process_and_evaluations_are_ended_by_it_and_by_no_fork():
-    said = run(
+    output = run(
         """
 for service, use in (
     (Collector(Counted, None, frames_per_batch=24), lambda it: it.next()),
@@ -124,7 +124,7 @@ for service, use in (
 """
     )
     ended = "closed by the parent"
-    assert said.splitlines() == ["Collector", ended, "Evaluator", ended, "WorkerSet", ended, "Evaluator"]
+    assert output.splitlines() == ["Collector", ended, "Evaluator", ended, "WorkerSet", ended, "Evaluator"]
 
 
 def test_a_fork_within_a_worker_answers_nothing_in_its_place():

@@ -16,7 +16,7 @@ from swath.weight_update import MultiProcessWeightSyncScheme
 
 
 class Lazy(nn.Module):
-    """Says its logits beside the action."""
+    """Returns its logits and the action."""
 
     in_keys, out_keys = ["observation"], ["action", "logits"]
 
@@ -167,6 +167,6 @@ def test_policies_of_rollout_workers_are_initialised_when_they_are_built():
     env = gym.make("CartPole-v1")
     spaces = env.observation_space, env.action_space
     policies = [PPOTorchPolicy(*spaces, {"seed": 0, "model": {"custom_model": LazyModel}}) for _ in range(2)]
-    one, other = (policy.get_weights() for policy in policies)
-    assert one["out.weight"].shape == (3, 4)
-    assert (one["out.weight"] == other["out.weight"]).all()
+    first, other = (policy.get_weights() for policy in policies)
+    assert first["out.weight"].shape == (3, 4)
+    assert (first["out.weight"] == other["out.weight"]).all()

@@ -1,4 +1,4 @@
-"""A Ray collector whose nodes are lost, one of several or the only one; on clusters of their own, in any process."""
+"""A Ray collector whose nodes are lost, one of several or the only one; on separate clusters, in any process."""
 
 import os
 import re
@@ -16,7 +16,7 @@ SURROUNDINGS = {
     "PYTHONPATH": str(Path(swath.__file__).parents[1]),
     "OMP_NUM_THREADS": "1",
     "RAY_AUTH_MODE": "disabled",
-    "RAY_health_check_period_ms": "500",  # Ray notices after so many of these that a node is gone
+    "RAY_health_check_period_ms": "500",  # after some of these periods Ray notices that a node is gone
     "RAY_health_check_failure_threshold": "4",
     "RAY_health_check_timeout_ms": "10000",  # who is gone refuses at once, who is slow answers
     "RAY_health_check_initial_delay_ms": "500",
@@ -38,7 +38,7 @@ def test_a_node_is_lost_and_another_comes_while_batches_go_on():
         )
     assert run.returncode == 0, run.stderr
     facts = re.findall(r"(\w.*): (\d+) batches .*workers_alive (\d), restarts (\d+), .* workers_lost (\d)", run.stdout)
-    assert [(what, alive, lost) for what, _, alive, _, lost in facts] == [
+    assert [(event, alive, lost) for event, _, alive, _, lost in facts] == [
         ("three nodes", "2", "0"),
         ("a node is lost", "1", "0"),
         ("another has come", "2", "0"),

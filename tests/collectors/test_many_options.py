@@ -94,10 +94,13 @@ OF_RAY = {
 
 
 def test_the_defaults_are_those_of_the_contract():
-    for kinds, own, column in (((MultiSyncCollector, MultiAsyncCollector), OF_MULTI, 0), ((RayCollector,), OF_RAY, 1)):
+    for kinds, table, column in (
+        ((MultiSyncCollector, MultiAsyncCollector), OF_MULTI, 0),
+        ((RayCollector,), OF_RAY, 1),
+    ):
         for kind in kinds:
-            defaults = {name: one.default for name, one in inspect.signature(kind).parameters.items()}
-            wanted = {name: both[column] for name, both in DEFAULTS.items()} | own
+            defaults = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
+            wanted = {name: both[column] for name, both in DEFAULTS.items()} | table
             assert {name: defaults[name] for name in wanted} == wanted
             assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "check_finite", "keep_float64", "progress"}
 
@@ -117,9 +120,9 @@ def test_the_defaults_are_those_of_the_contract():
     ],
 )
 def test_the_number_of_actors_is_given_or_that_of_a_list(options, number, build):
-    made = build(**{"sources": "CartPole-v1", "frames_per_batch": 12, "envs_per_worker": None, **options})
-    assert made.num_collectors == number
-    assert made.next().shape == (number, 12 // number)
+    collector = build(**{"sources": "CartPole-v1", "frames_per_batch": 12, "envs_per_worker": None, **options})
+    assert collector.num_collectors == number
+    assert collector.next().shape == (number, 12 // number)
 
 
 BAD = [
@@ -226,10 +229,10 @@ def test_without_torchrl_the_wrapping_names_the_extra(monkeypatch):
 
 def test_in_this_process_keywords_of_others_pass_at_their_defaults_only():
     further = {**OF_MULTI, **OF_RAY} | {name: both[0] for name, both in DEFAULTS.items() if both[0] is not REQUIRED}
-    own = inspect.signature(Collector).parameters
-    there = {name: value for name, value in further.items() if name not in own}
-    Collector("CartPole-v1", frames_per_batch=2, **there).shutdown()
-    for name in there:
+    parameters = inspect.signature(Collector).parameters
+    defaults = {name: value for name, value in further.items() if name not in parameters}
+    Collector("CartPole-v1", frames_per_batch=2, **defaults).shutdown()
+    for name in defaults:
         refusal = (
             "Collector calls it num_collectors" if name == "num_workers" else "is for collectors with workers elsewhere"
         )

@@ -89,11 +89,11 @@ UNFIT = {
 def test_what_does_not_fit_is_refused_and_nothing_is_added(build, how, error, message):
     collector = build(policy=Always(1))
     collector.next()
-    given = dict(how)
-    counting, faults = given.pop("counting", WIDE), given.pop("faults", None)
-    sources = [CountingEnvs(counting, faults) for _ in range(given.pop("n", 1))]
+    options = dict(how)
+    counting, faults = options.pop("counting", WIDE), options.pop("faults", None)
+    sources = [CountingEnvs(counting, faults) for _ in range(options.pop("n", 1))]
     with pytest.raises(error, match=message):
-        collector.add_collectors(sources, 2, **given)
+        collector.add_collectors(sources, 2, **options)
     assert collector.num_collectors == collector.stats()["workers"] == 2
     assert collector.next().shape == (2, 2, 6)
 
@@ -121,17 +121,17 @@ def test_the_state_is_a_list_with_the_counters_of_all_in_each_entry(build):
     batches = drawn(collector, 2)
     saved = collector.state_dict()
     assert [type(saved), len(saved)] == [list, 2]
-    for worker, one in enumerate(saved):
-        assert list(one) == [
+    for worker, part in enumerate(saved):
+        assert list(part) == [
             "policy_state_dict", "env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life",
             "coordinator",
         ]  # fmt: skip
-        assert (one["frames"], one["iter"], one["policy_version"], one["seed"]) == (24, 1, 1, 5)
-        assert one["policy_state_dict"]["weight"].item() == 4
-        own = one["coordinator"]
-        assert (own["frames"], own["iter"], own["policy_version"], own["seed"]) == (48, 1, 1, 5)
-        assert int(own["traj_pool"]["traj_id"]) > max(int(batch[IDS].max()) for batch in batches)
-        assert int(one["traj_pool"]["traj_id"]) >> 47 == worker
+        assert (part["frames"], part["iter"], part["policy_version"], part["seed"]) == (24, 1, 1, 5)
+        assert part["policy_state_dict"]["weight"].item() == 4
+        counters = part["coordinator"]
+        assert (counters["frames"], counters["iter"], counters["policy_version"], counters["seed"]) == (48, 1, 1, 5)
+        assert int(counters["traj_pool"]["traj_id"]) > max(int(batch[IDS].max()) for batch in batches)
+        assert int(part["traj_pool"]["traj_id"]) >> 47 == worker
 
 
 def test_one_entry_counts_for_all_and_others_numbers_are_refused(build):
@@ -145,7 +145,7 @@ def test_one_entry_counts_for_all_and_others_numbers_are_refused(build):
     assert (batch[IDS] >> 32 & 0x7FFF).unique().tolist() == [1]
     with pytest.raises(ValueError, match="the state is of 3 workers, this collector has 2"):
         other.load_state_dict([*state, state[0]])
-    lacking = [{name: part for name, part in one.items() if name != "frames"} for one in state]
+    lacking = [{name: value for name, value in part.items() if name != "frames"} for part in state]
     with pytest.raises(KeyError, match="lacks"):
         other.load_state_dict(lacking)
     other.load_state_dict(lacking, strict=False)
@@ -179,10 +179,10 @@ def test_shutdown_ends_rays_connection_only_if_asked_to(build, monkeypatch):
 
 
 def test_a_closed_collector_says_so(build):
-    made = build()
-    made.shutdown()
+    collector = build()
+    collector.shutdown()
     with pytest.raises(Closed, match="this RayCollector was shut down; build another one"):
-        made.add_collectors("CartPole-v1")
-    assert made.remote_collectors == []
-    assert made.stats("both")["worker_1/state"] == "closed"
-    assert "closed" in repr(made)
+        collector.add_collectors("CartPole-v1")
+    assert collector.remote_collectors == []
+    assert collector.stats("both")["worker_1/state"] == "closed"
+    assert "closed" in repr(collector)

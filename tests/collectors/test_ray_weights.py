@@ -22,12 +22,12 @@ def ray():
 
 @pytest.fixture(scope="module")
 def shared(ray):
-    """A collector for tests that leave its workers as they are."""
+    """Yield a collector for tests that do not change its workers."""
     schemes = {"policy": SCHEME}
     options = {"num_collectors": 2, "frames_per_batch": 2 * N_FRAMES, "sync": True, "weight_sync_schemes": schemes}
-    made = ray_cluster.collector(counting_env, Always(1), **options)
-    yield made
-    made.shutdown()
+    collector = ray_cluster.collector(counting_env, Always(1), **options)
+    yield collector
+    collector.shutdown()
 
 
 @pytest.fixture
@@ -37,7 +37,7 @@ def collector(shared):
 
 
 class Kept:
-    """Stands for a handle of Ray's: keeps what it is sent."""
+    """Stands for a handle of Ray's, and keeps the arguments of calls."""
 
     def __init__(self):
         self.update_policy_weights_ = self
@@ -49,7 +49,7 @@ class Kept:
 
     @property
     def values(self):
-        return [ray_cluster.up().get(one).weights()["weight"].item() for one in self.sent]
+        return [ray_cluster.up().get(reference).weights()["weight"].item() for reference in self.sent]
 
 
 def test_the_ids_are_the_actors_and_an_interval_below_0_is_0():
@@ -60,10 +60,10 @@ def test_the_ids_are_the_actors_and_an_interval_below_0_is_0():
 
 
 def test_one_snapshot_is_stored_per_push_and_sent_to_every_actor(ray):
-    held, actors = TensorDict(weights(1)), [Kept(), Kept()]
-    updater = RayWeightUpdater(held, actors)
+    server_weights, actors = TensorDict(weights(1)), [Kept(), Kept()]
+    updater = RayWeightUpdater(server_weights, actors)
     updater.push_weights()
-    held["weight"].fill_(2)
+    server_weights["weight"].fill_(2)
     updater.push_weights()
     assert [len(actor.sent) for actor in actors] == [2, 2]
     assert actors[0].sent == actors[1].sent
@@ -94,35 +94,35 @@ def test_without_a_collector_the_interval_counts_pushes(ray):
 
 def test_a_push_through_a_collector_is_one_version_on_its_channel(ray):
     updater = RayWeightUpdater(TensorDict(weights(2)), [])
-    with multi(Always(1), weight_updater=updater) as made:
+    with multi(Always(1), weight_updater=updater) as collector:
         assert updater.all_worker_ids() == [0, 1]
-        made.update_policy_weights_()
-        assert acted(made) == [(2, 1), (2, 1)]
-        made.update_policy_weights_(weights(0), worker_ids=1)
-        made.update_policy_weights_(Always(1), worker_ids=0)
-        assert acted(made) == [(1, 3), (0, 2)]
+        collector.update_policy_weights_()
+        assert acted(collector) == [(2, 1), (2, 1)]
+        collector.update_policy_weights_(weights(0), worker_ids=1)
+        collector.update_policy_weights_(Always(1), worker_ids=0)
+        assert acted(collector) == [(1, 3), (0, 2)]
     with pytest.raises(Closed):
         updater.push_weights()
 
 
 def test_with_a_collector_the_interval_counts_the_batches_that_a_worker_made(ray):
     updater = RayWeightUpdater(TensorDict(weights(2)), [], max_interval=1)
-    with multi_async(Always(1), workers=1, prefetch=0, weight_updater=updater) as made:
+    with multi_async(Always(1), workers=1, prefetch=0, weight_updater=updater) as collector:
         versions = []
         for _ in range(6):
-            versions.append(acted(made)[0][1])
-            made.update_policy_weights_()
+            versions.append(acted(collector)[0][1])
+            collector.update_policy_weights_()
         assert versions == [0, 0, 1, 1, 2, 2]
 
 
 def test_a_reborn_worker_is_never_skipped(ray):
     updater = RayWeightUpdater(TensorDict(weights(2)), [], max_interval=10)
-    with multi(Always(1), weight_updater=updater) as made:
-        acted(made)
+    with multi(Always(1), weight_updater=updater) as collector:
+        acted(collector)
         assert [updater._skip_update(worker) for worker in (0, 1)] == [True, True]
-        fleet = made.collection.group.fleet
+        fleet = collector.collection.group.fleet
         fleet.replace(fleet.handle(1), RuntimeError("killed by a test"))
-        acted(made)
+        acted(collector)
         assert [updater._skip_update(worker) for worker in (0, 1)] == [True, False]
 
 

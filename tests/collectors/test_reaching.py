@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from collector_toys import KINDS, Always, Memory, collector, fleet
+from collector_toys import KINDS, Always, Memory, fleet, make_collector
 
 import swath
 from swath import BaseCollector, Collector
@@ -14,11 +14,11 @@ STATS = {
     "workers_lost", "late", "fragments_lost", "env_errors", "frames_dropped", "batches_dropped", "batches_overdue",
     "frames_discarded", "episodes", "fps", "seconds", "seconds_waiting", "staleness", "running",
 }  # fmt: skip
-"""Keys that are always there."""
+"""Keys of stats of every collector."""
 
 
 OF_MANY = {"workers", "workers_alive", "worker_frames"}
-"""Keys of stats that are there with many workers."""
+"""Further keys of stats with many workers."""
 
 
 def test_names_are_where_users_look_for_them():
@@ -38,16 +38,16 @@ def test_names_are_where_users_look_for_them():
 @pytest.mark.parametrize("kind", [None, *KINDS], ids=str)
 def test_stats_are_numbers_and_say_what_happened(kind):
     options = {"total_frames": 60, "frames_per_batch": 20, "max_frames_per_traj": 3}
-    made = collector(**options) if kind is None else fleet(kind, backend="inline", **options)
+    collector = make_collector(**options) if kind is None else fleet(kind, backend="inline", **options)
     always = STATS | {"total_frames", "completed"} | (set() if kind is None else OF_MANY)
     promised = {"requested_frames_per_batch": 20, "total_frames": 60}
     if kind is not None:
         promised |= {"workers": 2, "workers_alive": 2}
-    before = made.stats()
+    before = collector.stats()
     assert before == dict.fromkeys(always, 0) | promised
-    batches = list(made)
-    made.increment_version()
-    stats = made.stats()
+    batches = list(collector)
+    collector.increment_version()
+    stats = collector.stats()
     assert json.loads(json.dumps(stats)) == stats
     assert set(stats) == always | {"episode_return", "episode_length"}
     assert (stats["frames"], stats["batches"], stats["completed"]) == (60, len(batches), True)
@@ -58,15 +58,15 @@ def test_stats_are_numbers_and_say_what_happened(kind):
     assert 1 <= stats["episode_length"] <= 3
     assert stats["fps"] > 0
     assert stats["seconds"] >= stats["seconds_waiting"] > 0
-    made.shutdown()
-    assert made.stats()["frames"] == 60, "works after shutdown"
+    collector.shutdown()
+    assert collector.stats()["frames"] == 60, "works after shutdown"
 
 
 def test_views_of_the_workers():
-    with collector(worker_idx=3) as made:
-        made.next()
-        one = made.stats(workers="per_worker")
-        assert one == {
+    with make_collector(worker_idx=3) as collector:
+        collector.next()
+        per_worker = collector.stats(workers="per_worker")
+        assert per_worker == {
             "worker_3/frames": 10,
             "worker_3/life": 0,
             "worker_3/state": "up",
@@ -74,65 +74,67 @@ def test_views_of_the_workers():
             "worker_3/staleness": 0,
             "worker_3/policy_version": 0,
         }
-        both = made.stats(workers="both", timeout=0.0)
-        assert both.keys() == made.stats().keys() | one.keys()
+        both = collector.stats(workers="both", timeout=0.0)
+        assert both.keys() == collector.stats().keys() | per_worker.keys()
         with pytest.raises(ValueError, match="workers must be one of 'aggregate', 'per_worker', 'both', got 'all'"):
-            made.stats("all")
+            collector.stats("all")
 
 
-@pytest.mark.parametrize(("make", "who"), [(collector, "Collector 1 worker"), (fleet, "MultiSyncCollector 2 workers")])
-def test_repr_is_a_status_line(make, who):
-    made = make(frames_per_batch=1500)
-    idle = f"<{who}: {made.num_workers} idle"
-    assert repr(made) == f"{idle}; 0 frames, version 0>"
-    made.next(), made.next()
-    made.increment_version()
-    assert repr(made) == f"{idle}; 3.0k frames, version 1>"
-    made.collection.counters.frames = 1_234_567
-    assert repr(made) == f"{idle}; 1.2M frames, version 1>"
-    made.shutdown()
-    assert repr(made) == f"<{who}: closed; 1.2M frames, version 1>"
+@pytest.mark.parametrize(
+    ("make", "title"), [(make_collector, "Collector 1 worker"), (fleet, "MultiSyncCollector 2 workers")]
+)
+def test_repr_is_a_status_line(make, title):
+    collector = make(frames_per_batch=1500)
+    idle = f"<{title}: {collector.num_workers} idle"
+    assert repr(collector) == f"{idle}; 0 frames, version 0>"
+    collector.next(), collector.next()
+    collector.increment_version()
+    assert repr(collector) == f"{idle}; 3.0k frames, version 1>"
+    collector.collection.counters.frames = 1_234_567
+    assert repr(collector) == f"{idle}; 1.2M frames, version 1>"
+    collector.shutdown()
+    assert repr(collector) == f"<{title}: closed; 1.2M frames, version 1>"
 
 
 def test_cascade_execute_follows_paths_and_calls():
-    with collector(policy=Always(2), replay_buffer=Memory()) as made:
-        assert made.cascade_execute("get_policy_version") == 0
-        assert made.cascade_execute("policy.weight") == 2
-        assert made.cascade_execute("env[1].mark.env") == 1
-        assert made.cascade_execute("env[-1].counting.script.plan", 0, 0).length == 3
-        assert made.cascade_execute("stats", workers="per_worker").keys() == {*made.stats("per_worker")}
-        assert made.cascade_execute("state_dict")["frames"] == 0
-        assert made.get_distant_attr("policy.seen[0]") == 0
+    with make_collector(policy=Always(2), replay_buffer=Memory()) as collector:
+        assert collector.cascade_execute("get_policy_version") == 0
+        assert collector.cascade_execute("policy.weight") == 2
+        assert collector.cascade_execute("env[1].mark.env") == 1
+        assert collector.cascade_execute("env[-1].counting.script.plan", 0, 0).length == 3
+        assert collector.cascade_execute("stats", workers="per_worker").keys() == {*collector.stats("per_worker")}
+        assert collector.cascade_execute("state_dict")["frames"] == 0
+        assert collector.get_distant_attr("policy.seen[0]") == 0
         with pytest.raises(ValueError, match=r"'policy\.weight' is of type Parameter, which takes no arguments"):
-            made.cascade_execute("policy.weight", 1)
+            collector.cascade_execute("policy.weight", 1)
         with pytest.raises(AttributeError, match=r"'wait' of the path 'policy\.wait' is missing on Always"):
-            made.cascade_execute("policy.wait")
+            collector.cascade_execute("policy.wait")
         with pytest.raises(AttributeError, match=r"7 of the path 'env\[7\]' is missing on list, whose items are"):
-            made.get_distant_attr("env[7]")
+            collector.get_distant_attr("env[7]")
 
 
 @pytest.mark.parametrize(
     "path", ["", "policy..weight", ".policy", "policy.", "env[", "env[1", "1", "a b", "env[x]", "f()"]
 )
 def test_what_is_no_path_is_never_evaluated(path):
-    with collector() as made, pytest.raises(ValueError, match="path"):
-        made.get_distant_attr(path)
+    with make_collector() as collector, pytest.raises(ValueError, match="path"):
+        collector.get_distant_attr(path)
 
 
 def test_map_fn_calls_once_per_entry():
-    with collector() as made:
-        assert made.map_fn("get_policy_version") == [0]
-        assert made.map_fn("publish_weights", [({},), ({},)]) == [1, 2]
-        assert made.map_fn("set_seed", [(1,), (2,)], [{"static_seed": True}, {"static_seed": True}]) == [1, 2]
+    with make_collector() as collector:
+        assert collector.map_fn("get_policy_version") == [0]
+        assert collector.map_fn("publish_weights", [({},), ({},)]) == [1, 2]
+        assert collector.map_fn("set_seed", [(1,), (2,)], [{"static_seed": True}, {"static_seed": True}]) == [1, 2]
         with pytest.raises(ValueError, match="same length"):
-            made.map_fn("set_seed", [(1,)], [{}, {}])
+            collector.map_fn("set_seed", [(1,)], [{}, {}])
 
 
 def test_attributes_of_env_policy_and_buffer():
     buffer = Memory()
-    with collector(policy=Always(2), replay_buffer=buffer) as made:
-        assert made.getattr_env("mark.env") == 0
-        assert made.getattr_policy("weight") == 2
-        assert made.getattr_rb("written") is buffer.written
+    with make_collector(policy=Always(2), replay_buffer=buffer) as collector:
+        assert collector.getattr_env("mark.env") == 0
+        assert collector.getattr_policy("weight") == 2
+        assert collector.getattr_rb("written") is buffer.written
         with pytest.raises(AttributeError, match="missing"):
-            made.getattr_policy("bias")
+            collector.getattr_policy("bias")

@@ -6,7 +6,7 @@ import sys
 import weakref
 
 import pytest
-from collector_toys import KINDS, LONG, Held, InThread, Memory, collector, fleet
+from collector_toys import KINDS, LONG, Held, InThread, Memory, fleet, make_collector
 
 from counting_vector import CountingVectorEnv
 from interrupts import interrupted_at
@@ -19,31 +19,31 @@ from toys import DEADLINE_S
 
 def test_shutdown_closes_the_envs_and_twice_is_fine():
     envs = CountingEnvs(LONG)
-    made = collector(envs, envs_per_worker=2)
-    made.next()
-    assert made.shutdown() is None
-    assert made.shutdown() is None
-    assert made.async_shutdown() is None
+    collector = make_collector(envs, envs_per_worker=2)
+    collector.next()
+    assert collector.shutdown() is None
+    assert collector.shutdown() is None
+    assert collector.async_shutdown() is None
     assert [env.closed for env in envs.made] == [1, 1]
 
 
 def test_a_users_instance_is_closed_too_by_default():
     for close_env, closed in ((True, 1), (False, 0)):
         env, vector = CountingEnv(), CountingVectorEnv(2)
-        collector(env).shutdown(close_env=close_env)
-        collector(vector).async_shutdown(close_env=close_env)
+        make_collector(env).shutdown(close_env=close_env)
+        make_collector(vector).async_shutdown(close_env=close_env)
         assert env.closed == closed
-        assert [one.closed for one in vector.envs] == [closed] * 2
+        assert [env.closed for env in vector.envs] == [closed] * 2
 
 
 def test_a_collector_that_has_delivered_all_frames_no_longer_holds_its_env():
     env = CountingEnv(0, LONG)
-    first = collector(env, total_frames=20, frames_per_batch=10)
+    first = make_collector(env, total_frames=20, frames_per_batch=10)
     saved = first.state_dict()
     with pytest.raises(ValueError, match="is stepped by another collector"):
-        collector(env)
+        make_collector(env)
     assert len(list(first)) == 2
-    with collector(env, frames_per_batch=10) as second:
+    with make_collector(env, frames_per_batch=10) as second:
         assert second.next().numel() == 10
         with pytest.raises(ValueError, match="is stepped by another collector"):
             first.load_state_dict(saved)
@@ -57,71 +57,71 @@ def test_a_collector_that_has_delivered_all_frames_no_longer_holds_its_env():
 
 def test_a_collector_that_goes_on_after_its_end_holds_its_env_again():
     env = CountingEnv(0, LONG)
-    with collector(env, total_frames=20, frames_per_batch=10) as first:
+    with make_collector(env, total_frames=20, frames_per_batch=10) as first:
         saved = first.state_dict()
         assert len(list(first)) == 2
         first.load_state_dict(saved)
         with pytest.raises(ValueError, match="is stepped by another collector"):
-            collector(env)
+            make_collector(env)
         assert len(list(first)) == 2
 
 
 def test_leaving_the_context_shuts_down_whatever_happens():
     env = CountingEnv()
-    with pytest.raises(ZeroDivisionError), collector(env):
+    with pytest.raises(ZeroDivisionError), make_collector(env):
         1 / 0  # noqa: B018
     assert env.closed == 1
-    with collector() as made:
-        assert made.next().numel() == 10
+    with make_collector() as collector:
+        assert collector.next().numel() == 10
     with pytest.raises(Closed):
-        made.next()
+        collector.next()
 
 
 def test_an_error_of_closing_is_raised_once_by_default():
     envs = CountingEnvs(LONG, {0: [Fault("raise_at_close")]})
-    made = collector(envs, envs_per_worker=2)
+    collector = make_collector(envs, envs_per_worker=2)
     with pytest.raises(EnvBroke, match="raised when it was closed"):
-        made.shutdown()
+        collector.shutdown()
     assert [env.closed for env in envs.made] == [1, 1], "the others are closed all the same"
-    made.shutdown()
+    collector.shutdown()
     envs = CountingEnvs(LONG, {0: [Fault("raise_at_close")]})
-    made = collector(envs, envs_per_worker=2)
-    made.shutdown(raise_on_error=False)
+    collector = make_collector(envs, envs_per_worker=2)
+    collector.shutdown(raise_on_error=False)
     assert [env.closed for env in envs.made] == [1, 1]
 
 
 def test_shutdown_during_a_draw_in_another_thread_ends_it_with_closed(gate):
     env = Held(gate, at=3)
-    made = collector(env, frames_per_batch=10**6)
-    drawing = InThread(made.next)
+    collector = make_collector(env, frames_per_batch=10**6)
+    drawing = InThread(collector.next)
     gate.await_arrival()
-    closing = InThread(made.shutdown)
+    closing = InThread(collector.shutdown)
     gate.open()
     assert isinstance(drawing.join().error, Closed)
     assert closing.join().error is None
     assert env.closed == 1
     assert env.mark.step < 10**4, "the fragment of a million steps went on"
-    assert made.stats()["frames_discarded"] >= 3
+    assert collector.stats()["frames_discarded"] >= 3
 
 
 def test_a_second_thread_that_draws_is_refused(gate):
     env = Held(gate, at=3)
-    with collector(env) as made:
-        drawing = InThread(made.next)
+    with make_collector(env) as collector:
+        drawing = InThread(collector.next)
         gate.await_arrival()
         with pytest.raises(RuntimeError, match="one thread draws at a time"):
-            made.next()
+            collector.next()
         gate.open()
         assert drawing.join().value.shape == (10,)
-        assert made.next().shape == (10,)
+        assert collector.next().shape == (10,)
 
 
 def test_a_control_call_waits_for_the_running_fragment(gate):
     env = Held(gate, at=3)
-    with collector(env) as made:
-        drawing = InThread(made.next)
+    with make_collector(env) as collector:
+        drawing = InThread(collector.next)
         gate.await_arrival()
-        asking = InThread(made.state_dict)
+        asking = InThread(collector.state_dict)
         gate.open()
         assert drawing.join().value.shape == (10,)
         assert asking.join().value["traj_pool"]["traj_id"] == 1
@@ -143,13 +143,13 @@ def test_ctrl_c_leaves_the_draw_and_the_collector_is_usable(where):
             return super().step(action)
 
     options = {"post_collect_hook": press} if where == "hook" else {}
-    with collector(lambda: Env(0, LONG), total_frames=20, **options) as made:
+    with make_collector(lambda: Env(0, LONG), total_frames=20, **options) as collector:
         with pytest.raises(KeyboardInterrupt):
-            made.next()
-        assert made.stats()["frames"] == 0
-        assert made.stats()["frames_discarded"] == (2 if where == "env" else 10)
-        assert len(list(made)) == 2
-        assert made.stats()["frames"] == 20
+            collector.next()
+        assert collector.stats()["frames"] == 0
+        assert collector.stats()["frames_discarded"] == (2 if where == "env" else 10)
+        assert len(list(collector)) == 2
+        assert collector.stats()["frames"] == 20
 
 
 OURS = {module.__file__ for module in (service, gather, group)}
@@ -176,13 +176,13 @@ def test_an_interrupt_anywhere_leaves_the_draw_and_the_run_reaches_its_end(kind,
 
 def test_garbage_is_closed():
     env = CountingEnv()
-    made = collector(env, replay_buffer=Memory())
-    made.start()
-    thread = made._background._thread
-    gone = weakref.ref(made)
-    del made
+    collector = make_collector(env, replay_buffer=Memory())
+    collector.start()
+    thread = collector._background._thread
+    reference = weakref.ref(collector)
+    del collector
     gc.collect()
-    assert gone() is None
+    assert reference() is None
     assert env.closed == 1
     assert not thread.is_alive()
 

@@ -6,7 +6,19 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from collector_toys import EITHER, PATH, PLACES, Always, TwoNets, acted, collector, multi, multi_async, shown, weights
+from collector_toys import (
+    EITHER,
+    PATH,
+    PLACES,
+    Always,
+    TwoNets,
+    acted,
+    make_collector,
+    multi,
+    multi_async,
+    shown,
+    weights,
+)
 
 from swath import SharedMemWeightSyncScheme
 
@@ -15,59 +27,59 @@ pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at onc
 
 @contextmanager
 def sending(scheme=None, policy=None, model_id="policy", **options):
-    """A scheme of a collector that others may follow."""
-    made = SharedMemWeightSyncScheme(sync=False) if scheme is None else scheme
-    with multi(Always(1) if policy is None else policy, weight_sync_schemes={model_id: made}, **options):
-        yield made
+    """Yield a scheme that sends the weights of a collector."""
+    sender = SharedMemWeightSyncScheme(sync=False) if scheme is None else scheme
+    with multi(Always(1) if policy is None else policy, weight_sync_schemes={model_id: sender}, **options):
+        yield sender
 
 
 @pytest.fixture
 def sender():
-    with sending() as made:
-        yield made
+    with sending() as collector:
+        yield collector
 
 
 @pytest.mark.parametrize("make", EITHER)
 def test_weights_that_are_passed_come_in(make):
-    with make(policy=Always(1)) as made:
-        made.receive_weights(weights(2))
-        assert shown(made) == ([2], [1])
-        made.receive_weights(weights=weights(0))
-        made.receive_weights(policy=Always(1))
-        assert shown(made) == ([1], [3])
+    with make(policy=Always(1)) as collector:
+        collector.receive_weights(weights(2))
+        assert shown(collector) == ([2], [1])
+        collector.receive_weights(weights=weights(0))
+        collector.receive_weights(policy=Always(1))
+        assert shown(collector) == ([1], [3])
         with pytest.raises(ValueError, match="weights and policy are both given"):
-            made.receive_weights(weights=weights(0), policy=Always(0))
-        made.receive_weights()
-        assert made.policy_version == 4
+            collector.receive_weights(weights=weights(0), policy=Always(0))
+        collector.receive_weights()
+        assert collector.policy_version == 4
 
 
 @pytest.mark.parametrize("make", EITHER)
 def test_the_newest_of_a_registered_scheme_is_taken_at_the_start_of_every_batch(make, sender):
-    with make(policy=Always(1), weight_recv_schemes={"policy": copy.copy(sender)}) as made:
-        assert shown(made) == ([1], [0])
+    with make(policy=Always(1), weight_recv_schemes={"policy": copy.copy(sender)}) as collector:
+        assert shown(collector) == ([1], [0])
         sender.send(weights(0))
         sender.send(weights(2))
-        assert shown(made) == ([2], [1])
-        assert shown(made) == ([2], [1]), "nothing newer: no effect"
+        assert shown(collector) == ([2], [1])
+        assert shown(collector) == ([2], [1]), "nothing newer: no effect"
         sender.send(weights(0))
-        made.receive_weights()
-        assert made.policy_version == 2
-        made.receive_weights()
-        assert made.policy_version == 2
+        collector.receive_weights()
+        assert collector.policy_version == 2
+        collector.receive_weights()
+        assert collector.policy_version == 2
         with pytest.raises(ValueError, match="takes its weights from registered receivers"):
-            made.receive_weights(weights(1))
-        assert shown(made) == ([0], [2])
+            collector.receive_weights(weights(1))
+        assert shown(collector) == ([0], [2])
 
 
 @pytest.mark.parametrize("make", EITHER)
 def test_registering_takes_the_newest_by_default(make, sender):
     sender.send(weights(2))
-    with make(policy=Always(1)) as made:
-        made.register_scheme_receiver({"policy": copy.copy(sender)}, synchronize_weights=False)
-        assert made.policy_version == 0
-        made.register_scheme_receiver({"policy": pickle.loads(pickle.dumps(sender))})
-        assert made.policy_version == 1
-        assert shown(made) == ([2], [1])
+    with make(policy=Always(1)) as collector:
+        collector.register_scheme_receiver({"policy": copy.copy(sender)}, synchronize_weights=False)
+        assert collector.policy_version == 0
+        collector.register_scheme_receiver({"policy": pickle.loads(pickle.dumps(sender))})
+        assert collector.policy_version == 1
+        assert shown(collector) == ([2], [1])
 
 
 @pytest.mark.parametrize("make", EITHER)
@@ -75,23 +87,26 @@ def test_a_receiver_is_initialised_for_this_collector_and_its_index(make):
     with sending(workers=4, frames_per_batch=8) as sender:
         sender.send({2: weights(0), 3: weights(2)})
         reader = copy.copy(sender)
-        with make(policy=Always(1), worker_idx=3, weight_recv_schemes={"policy": reader}) as made:
-            assert reader.context is made
+        with make(policy=Always(1), worker_idx=3, weight_recv_schemes={"policy": reader}) as collector:
+            assert reader.context is collector
             assert reader.worker_idx == 3
-            assert shown(made) == ([2], [1])
+            assert shown(collector) == ([2], [1])
             sender.send(weights(0), worker_ids=2)
-            assert shown(made) == ([2], [1]), "that was for another"
+            assert shown(collector) == ([2], [1]), "that was for another"
         assert not reader.initialized_on_receiver, "receivers are shut down with their collector"
 
 
 @pytest.mark.parametrize("make", EITHER)
 def test_registering_a_model_again_replaces_and_shuts_down_the_old(make, sender):
-    with sending() as other, make(policy=Always(1), weight_recv_schemes={"policy": (old := copy.copy(sender))}) as made:
-        made.register_scheme_receiver({"policy": copy.copy(other)})
+    with (
+        sending() as other,
+        make(policy=Always(1), weight_recv_schemes={"policy": (old := copy.copy(sender))}) as collector,
+    ):
+        collector.register_scheme_receiver({"policy": copy.copy(other)})
         assert not old.initialized_on_receiver
         sender.send(weights(2))
         other.send(weights(0))
-        assert shown(made) == ([0], [1])
+        assert shown(collector) == ([0], [1])
 
 
 @pytest.mark.parametrize("make", EITHER)
@@ -100,10 +115,10 @@ def test_what_is_no_copy_of_a_sender_of_this_process_is_refused(make, sender):
         (sender, "is a sender in this process"),
         (SharedMemWeightSyncScheme(), r"elsewhere call update_policy_weights_\(\)"),
     ):
-        with make(policy=Always(1)) as made:
+        with make(policy=Always(1)) as collector:
             with pytest.raises(RuntimeError, match=message):
-                made.register_scheme_receiver({"policy": refused})
-            assert shown(made) == ([1], [0])
+                collector.register_scheme_receiver({"policy": refused})
+            assert shown(collector) == ([1], [0])
         with pytest.raises(RuntimeError, match=message):
             make(policy=Always(1), weight_recv_schemes={"policy": refused})
 
@@ -116,34 +131,34 @@ def test_how_weights_are_applied_can_be_overridden(make):
 
     with (
         sending(Doubles()) as sender,
-        make(policy=Always(0), weight_recv_schemes={"policy": copy.copy(sender)}) as made,
+        make(policy=Always(0), weight_recv_schemes={"policy": copy.copy(sender)}) as collector,
     ):
         sender.send(weights(1))
-        assert shown(made) == ([2], [1])
+        assert shown(collector) == ([2], [1])
 
 
 @pytest.mark.parametrize("make", EITHER)
 def test_an_id_can_be_a_path_and_all_that_is_new_is_one_version(make):
     with sending(policy=TwoNets()) as full, sending(policy=TwoNets(), model_id=PATH) as part:
         receivers = {"policy": copy.copy(full), PATH: copy.copy(part)}
-        with make(policy=TwoNets(), weight_recv_schemes=receivers) as made:
+        with make(policy=TwoNets(), weight_recv_schemes=receivers) as collector:
             full.send(TwoNets().state_dict() | weights(2))
             part.send(net := torch.nn.Linear(1, 1))
-            assert shown(made) == ([2], [1])
-            assert made.getattr_policy("nets[1].weight").item() == pytest.approx(net.weight.item())
-            assert isinstance(made.get_model(PATH), torch.nn.Linear)
+            assert shown(collector) == ([2], [1])
+            assert collector.getattr_policy("nets[1].weight").item() == pytest.approx(net.weight.item())
+            assert isinstance(collector.get_model(PATH), torch.nn.Linear)
             with pytest.raises(KeyError, match="no model"):
-                made.update_policy_weights_(net, model_id=PATH)
+                collector.update_policy_weights_(net, model_id=PATH)
 
 
 def test_chains_of_collectors_need_no_further_call():
     with (
         sending() as first,
         sending(weight_recv_schemes={"policy": copy.copy(first)}) as second,
-        collector(policy=Always(1), weight_recv_schemes={"policy": copy.copy(second)}) as third,
+        make_collector(policy=Always(1), weight_recv_schemes={"policy": copy.copy(second)}) as third,
     ):
         first.context.update_policy_weights_(weights(2))
-        assert [shown(one) for one in (first.context, second.context, third)] == [([2], [1])] * 3
+        assert [shown(collector) for collector in (first.context, second.context, third)] == [([2], [1])] * 3
 
 
 # ---- through a worker's handle
@@ -151,19 +166,19 @@ def test_chains_of_collectors_need_no_further_call():
 
 @pytest.mark.parametrize("backend", PLACES)
 def test_weights_set_on_a_worker_directly_have_negative_versions(backend):
-    with multi(Always(1), backend=backend) as made:
-        made.map_fn("update_policy_weights_", [(weights(2),), (weights(0),)])
-        assert acted(made) == [(2, -1), (0, -1)]
-        made.map_fn("update_policy_weights_", list_of_kwargs=[{"policy_weights": weights(1)}] * 2)
-        made.map_fn("receive_weights", [(weights(0),), ()])
-        assert acted(made) == [(0, -3), (1, -2)]
-        made.update_policy_weights_(weights(2))
-        assert acted(made) == [(2, 1), (2, 1)], "the channel's weights are newer"
+    with multi(Always(1), backend=backend) as collector:
+        collector.map_fn("update_policy_weights_", [(weights(2),), (weights(0),)])
+        assert acted(collector) == [(2, -1), (0, -1)]
+        collector.map_fn("update_policy_weights_", list_of_kwargs=[{"policy_weights": weights(1)}] * 2)
+        collector.map_fn("receive_weights", [(weights(0),), ()])
+        assert acted(collector) == [(0, -3), (1, -2)]
+        collector.update_policy_weights_(weights(2))
+        assert acted(collector) == [(2, 1), (2, 1)], "the channel's weights are newer"
 
 
 def test_they_count_as_newest_for_staleness():
-    with multi_async(Always(1), workers=1, max_staleness=0) as made:
-        made.update_policy_weights_(weights(0))
-        made.map_fn("update_policy_weights_", [(weights(2),)])
-        assert acted(made) == [(2, -1)]
-        assert made.stats()["batches_dropped"] == 0
+    with multi_async(Always(1), workers=1, max_staleness=0) as collector:
+        collector.update_policy_weights_(weights(0))
+        collector.map_fn("update_policy_weights_", [(weights(2),)])
+        assert acted(collector) == [(2, -1)]
+        assert collector.stats()["batches_dropped"] == 0

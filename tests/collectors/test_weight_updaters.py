@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from collector_toys import EITHER, Always, Recording, acted, collector, multi, weights
+from collector_toys import EITHER, Always, Recording, acted, make_collector, multi, weights
 from tensordict import TensorDict
 from torch import nn
 
@@ -24,7 +24,7 @@ PUSHES = {
     "to an index": ({}, (weights(2), 1), ["map", *STEPS[4:]]),
     "to a device": ({}, (weights(2), CPU), ["map", ("skip", CPU), ("sync", CPU), "hook"]),
     "to a device by name": ({}, (weights(2), ["cpu"]), ["map", ("skip", CPU), ("sync", CPU), "hook"]),
-    "to nobody": ({}, (weights(2), []), ["map", "hook"]),
+    "to no workers": ({}, (weights(2), []), ["map", "hook"]),
 }
 
 
@@ -55,29 +55,29 @@ def test_what_a_step_raises_leaves_as_it_is_and_hooks_are_not_called():
                 raise OSError("the wire broke")
 
     updater = Fails()
-    with multi(Always(1), weight_updater=updater) as made:
+    with multi(Always(1), weight_updater=updater) as collector:
         with pytest.raises(OSError, match="the wire broke"):
-            made.update_policy_weights_(weights(2))
+            collector.update_policy_weights_(weights(2))
         assert "hook" not in updater.log
-        assert made.policy_version == 0, "a push is published as a whole or not at all"
-        assert acted(made) == [(1, 0), (1, 0)]
+        assert collector.policy_version == 0, "a push is published as a whole or not at all"
+        assert acted(collector) == [(1, 0), (1, 0)]
 
 
 def test_hooks_run_in_order_when_the_weights_are_out_and_their_errors_leave():
-    updater, seen = Recording(), []
+    updater, versions = Recording(), []
 
     def raises():
         raise KeyError("hook")
 
-    with multi(Always(1), weight_updater=updater) as made:
-        updater.register_post_hook(lambda: seen.append(made.policy_version))
+    with multi(Always(1), weight_updater=updater) as collector:
+        updater.register_post_hook(lambda: versions.append(collector.policy_version))
         updater.register_post_hook(raises)
-        updater.register_post_hook(lambda: seen.append("never"))
+        updater.register_post_hook(lambda: versions.append("never"))
         assert len(updater.post_hooks) == 4
         with pytest.raises(KeyError, match="hook"):
-            made.update_policy_weights_(weights(2))
-        assert seen == [1]
-        assert acted(made) == [(2, 1), (2, 1)]
+            collector.update_policy_weights_(weights(2))
+        assert versions == [1]
+        assert acted(collector) == [(2, 1), (2, 1)]
 
 
 class Minimal(WeightUpdaterBase):
@@ -97,44 +97,44 @@ def test_what_is_to_be_overridden_says_nothing_by_default():
 
 def test_an_updater_without_weights_of_its_own_pushes_the_collectors():
     policy = Always(1)
-    with multi(policy, weight_updater=Minimal) as made:
+    with multi(policy, weight_updater=Minimal) as collector:
         with torch.no_grad():
             policy.weight.fill_(2)
-        made.update_policy_weights_()
-        assert acted(made) == [(2, 1), (2, 1)]
-    with multi(policy_factory=Always, weight_updater=Minimal) as made:
+        collector.update_policy_weights_()
+        assert acted(collector) == [(2, 1), (2, 1)]
+    with multi(policy_factory=Always, weight_updater=Minimal) as collector:
         with pytest.raises(RuntimeError, match="pass weights, or give the collector a policy"):
-            made.update_policy_weights_()
-        assert made.policy_version == 0
-    with multi(weight_updater=Minimal) as made:  # random actions: only the version counts
-        made.update_policy_weights_()
-        assert made.policy_version == 1
+            collector.update_policy_weights_()
+        assert collector.policy_version == 0
+    with multi(weight_updater=Minimal) as collector:  # random actions: only the version counts
+        collector.update_policy_weights_()
+        assert collector.policy_version == 1
 
 
 GIVEN = {"an instance": Minimal, "a class": lambda: Minimal, "a callable": lambda: partial(Minimal)}
 
 
 @pytest.mark.parametrize("make", EITHER)
-@pytest.mark.parametrize("given", GIVEN.values(), ids=GIVEN)
-def test_an_updater_can_be_given_read_removed_and_set_at_any_time(make, given):
-    with make(policy=Always(1), weight_updater=given()) as made:
-        assert isinstance(made.weight_updater, Minimal)
-        assert made.weight_updater.collector is made
-        assert made.weight_updater.collectors == [made]
-        made.update_policy_weights_(weights(2))
-        assert made.policy_version == 1
-        assert made.next()["action"].unique().tolist() == [2]
-        made.weight_updater = None
-        assert made.weight_updater is None
-        made.update_policy_weights_(weights(0))
-        assert made.policy_version == 2
-        made.weight_updater = given()
-        assert made.weight_updater.collector is made
+@pytest.mark.parametrize("make_updater", GIVEN.values(), ids=GIVEN)
+def test_an_updater_can_be_given_read_removed_and_set_at_any_time(make, make_updater):
+    with make(policy=Always(1), weight_updater=make_updater()) as collector:
+        assert isinstance(collector.weight_updater, Minimal)
+        assert collector.weight_updater.collector is collector
+        assert collector.weight_updater.collectors == [collector]
+        collector.update_policy_weights_(weights(2))
+        assert collector.policy_version == 1
+        assert collector.next()["action"].unique().tolist() == [2]
+        collector.weight_updater = None
+        assert collector.weight_updater is None
+        collector.update_policy_weights_(weights(0))
+        assert collector.policy_version == 2
+        collector.weight_updater = make_updater()
+        assert collector.weight_updater.collector is collector
 
 
 def test_of_a_class_from_policy_is_tried_first():
     class Fits(Minimal):
-        seen = []
+        policies = []
 
         @classmethod
         def from_policy(cls, policy):
@@ -143,59 +143,59 @@ def test_of_a_class_from_policy_is_tried_first():
 
     policy = Always(1)
     for _ in range(2):
-        with collector(policy=policy, weight_updater=Fits) as made:
-            assert isinstance(made.weight_updater, Fits)
+        with make_collector(policy=policy, weight_updater=Fits) as collector:
+            assert isinstance(collector.weight_updater, Fits)
     assert Fits.seen == [policy, policy]
 
 
-@pytest.mark.parametrize("given", [3, dict, lambda: 3], ids=["number", "class", "callable"])
-def test_what_makes_no_updater_is_refused(given):
+@pytest.mark.parametrize("updater", [3, dict, lambda: 3], ids=["number", "class", "callable"])
+def test_what_makes_no_updater_is_refused(updater):
     with pytest.raises(TypeError, match="give an instance or subclass of WeightUpdaterBase, or a callable"):
-        multi(Always(1), weight_updater=given)
+        multi(Always(1), weight_updater=updater)
 
 
 @pytest.mark.parametrize("make", EITHER)
 def test_init_updater_calls_init_and_without_an_updater_does_nothing(make):
     updater = Recording()
-    with make(policy=Always(1)) as made:
-        assert made.init_updater(1) is None
-        made.weight_updater = updater
-        made.init_updater(1, a=2)
+    with make(policy=Always(1)) as collector:
+        assert collector.init_updater(1) is None
+        collector.weight_updater = updater
+        collector.init_updater(1, a=2)
     assert updater.log == [("init", (1,), {"a": 2})]
 
 
 def test_with_an_updater_one_model_is_served():
-    with multi(Always(1), weight_updater=Recording()) as made:
+    with multi(Always(1), weight_updater=Recording()) as collector:
         with pytest.raises(ValueError, match="model_id is given, but the weight updater Recording serves the policy"):
-            made.update_policy_weights_(weights(2), model_id="policy")
+            collector.update_policy_weights_(weights(2), model_id="policy")
         with pytest.raises(ValueError, match="weights_dict is given, but"):
-            made.update_policy_weights_(weights_dict={"policy": weights(2)})
+            collector.update_policy_weights_(weights_dict={"policy": weights(2)})
         with pytest.raises(ValueError, match="policy_or_weights and weights are both"):
-            made.update_policy_weights_(weights(2), weights=weights(2))
+            collector.update_policy_weights_(weights(2), weights=weights(2))
         with pytest.raises(ValueError, match="is unknown; workers are \\[0, 1\\]"):
-            made.update_policy_weights_(weights(2), worker_ids=7)
-        assert made.policy_version == 0
+            collector.update_policy_weights_(weights(2), worker_ids=7)
+        assert collector.policy_version == 0
 
 
 def test_a_push_is_one_version_for_however_many_workers():
     updater = Recording()
-    with multi(Always(1), weight_updater=updater) as made:
-        made.update_policy_weights_(weights(2))
-        assert made.policy_version == 1
-        assert acted(made) == [(2, 1), (2, 1)]
-        made.update_policy_weights_(weights(0), worker_ids=[1])
-        assert acted(made) == [(2, 1), (0, 2)]
+    with multi(Always(1), weight_updater=updater) as collector:
+        collector.update_policy_weights_(weights(2))
+        assert collector.policy_version == 1
+        assert acted(collector) == [(2, 1), (2, 1)]
+        collector.update_policy_weights_(weights(0), worker_ids=[1])
+        assert acted(collector) == [(2, 1), (0, 2)]
         updater.push_weights(weights(1))
-        assert acted(made) == [(1, 3), (1, 3)], "also when it is called directly"
+        assert acted(collector) == [(1, 3), (1, 3)], "also when it is called directly"
         with pytest.raises(ValueError, match="publish it without worker_ids"):
-            made.update_policy_weights_({0: weights(0), 1: weights(1)})
+            collector.update_policy_weights_({0: weights(0), 1: weights(1)})
 
 
 def test_a_second_collector_is_refused_while_the_first_lives():
-    updater, first = Minimal(), collector(policy=Always(1))
+    updater, first = Minimal(), make_collector(policy=Always(1))
     updater.register_collector(first)
     updater.register_collector(first)
-    with collector(policy=Always(1)) as other:
+    with make_collector(policy=Always(1)) as other:
         with pytest.raises(RuntimeError, match="this Minimal serves another collector"):
             other.weight_updater = updater
         assert updater.collector is first
@@ -210,8 +210,8 @@ def test_a_second_collector_is_refused_while_the_first_lives():
 
 @pytest.mark.parametrize("make", EITHER)
 def test_pushing_after_shutdown_is_closed(make):
-    made = make(policy=Always(1), weight_updater=(updater := Minimal()))
-    made.shutdown()
+    collector = make(policy=Always(1), weight_updater=(updater := Minimal()))
+    collector.shutdown()
     with pytest.raises(Closed):
         updater.push_weights(weights(2))
 
@@ -220,12 +220,12 @@ def test_pushing_after_shutdown_is_closed(make):
 
 
 def test_vanilla_copies_in_place():
-    held = TensorDict(weights(1))
-    updater, tensor = VanillaWeightUpdater(policy_weights=held), held["weight"]
+    server_weights = TensorDict(weights(1))
+    updater, tensor = VanillaWeightUpdater(policy_weights=server_weights), server_weights["weight"]
     updater.push_weights(weights(2))
     assert tensor == 2
     assert updater.push_weights() is None, "nothing passed and no getter: nothing happens"
-    VanillaWeightUpdater(weight_getter=lambda: weights(3), policy_weights=held).push_weights()
+    VanillaWeightUpdater(weight_getter=lambda: weights(3), policy_weights=server_weights).push_weights()
     assert tensor == 3
     with pytest.raises(KeyError, match="nothing was changed"):
         updater.push_weights({"other": torch.zeros(1)})
@@ -246,7 +246,7 @@ def test_multi_processed_copies_into_the_entry_of_each_device_or_worker():
     updater.push_weights(weights(2), worker_ids="cpu")
     assert by_device[cpu]["weight"] == 2
     updater.push_weights()
-    assert by_device[cpu]["weight"] == 2, "no weights and nobody to ask: nothing happens"
+    assert by_device[cpu]["weight"] == 2, "without weights and without a source nothing happens"
     by_worker = {0: TensorDict(weights(1)), 1: TensorDict(weights(1))}
     updater = MultiProcessedWeightUpdater(get_server_weights=lambda: weights(0), policy_weights=by_worker)
     updater.push_weights(worker_ids=1)
@@ -257,24 +257,24 @@ def test_multi_processed_copies_into_the_entry_of_each_device_or_worker():
 
 @pytest.mark.parametrize("ids", [(torch.device("cpu"),), (0, 1)], ids=["by device", "by worker"])
 def test_multi_processed_publishes_to_the_workers_there(ids):
-    held = {one: TensorDict(weights(1)) for one in ids}
-    updater = MultiProcessedWeightUpdater(get_server_weights=lambda: weights(2), policy_weights=held)
-    with multi(Always(1), weight_updater=updater) as made:
-        made.update_policy_weights_()
-        assert {entry["weight"].item() for entry in held.values()} == {2.0}
-        assert acted(made) == [(2, 1), (2, 1)]
+    server_weights = {worker: TensorDict(weights(1)) for worker in ids}
+    updater = MultiProcessedWeightUpdater(get_server_weights=lambda: weights(2), policy_weights=server_weights)
+    with multi(Always(1), weight_updater=updater) as collector:
+        collector.update_policy_weights_()
+        assert {entry["weight"].item() for entry in server_weights.values()} == {2.0}
+        assert acted(collector) == [(2, 1), (2, 1)]
 
 
 # ---- RemoteModuleWeightUpdater
 
 
 def test_remote_module_publishes_what_is_passed_and_insists_on_it():
-    with multi(Always(1), weight_updater=RemoteModuleWeightUpdater) as made:
+    with multi(Always(1), weight_updater=RemoteModuleWeightUpdater) as collector:
         with pytest.raises(RuntimeError, match="has no weights of its own: pass weights"):
-            made.update_policy_weights_()
-        made.update_policy_weights_(weights(2))
-        assert acted(made) == [(2, 1), (2, 1)]
-        made.update_policy_weights_(weights(0), worker_ids=0)
-        assert acted(made) == [(0, 2), (2, 1)]
+            collector.update_policy_weights_()
+        collector.update_policy_weights_(weights(2))
+        assert acted(collector) == [(2, 1), (2, 1)]
+        collector.update_policy_weights_(weights(0), worker_ids=0)
+        assert acted(collector) == [(0, 2), (2, 1)]
     with pytest.raises(RuntimeError, match="set it as a collector's weight_updater"):
         RemoteModuleWeightUpdater().push_weights(weights(2))

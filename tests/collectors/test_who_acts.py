@@ -4,7 +4,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
-from collector_toys import InThread, Mode, collector, first_batch
+from collector_toys import InThread, Mode, first_batch, make_collector
 from gymnasium import spaces
 from tensordict.nn import TensorDictModule
 from tensordict.nn.probabilistic import interaction_type
@@ -52,17 +52,17 @@ class Seeing(nn.Module):
 
 def test_collectors_that_draw_in_two_threads_never_see_each_others_exploration():
     seeing = {ExplorationType.MODE: Seeing(), ExplorationType.RANDOM: Seeing()}
-    made = [
-        collector(
+    collectors = [
+        make_collector(
             policy=TensorDictModule(policy, ["observation"], ["action"]), exploration_type=kind, frames_per_batch=1000
         )
         for kind, policy in seeing.items()
     ]
-    for draw in [InThread(one.next) for one in made]:
+    for draw in [InThread(collector.next) for collector in collectors]:
         draw.join()
         assert draw.error is None
-    for one in made:
-        one.shutdown()
+    for collector in collectors:
+        collector.shutdown()
     assert {kind: policy.seen for kind, policy in seeing.items()} == {kind: {kind} for kind in seeing}
     assert interaction_type() is None
 
@@ -75,7 +75,7 @@ def test_a_trusted_policy_gets_the_tensordict_whatever_its_signature():
         return anything[0].set("action", ACTION)
 
     with pytest.raises(TypeError, match="trust_policy=True"):
-        collector(policy=policy)
+        make_collector(policy=policy)
     assert first_batch(policy=policy, trust_policy=True).shape == (2, 5)
 
 
@@ -104,25 +104,25 @@ FACTORIES = [Head, named_env, positional, lambda env=None: Head(env), [Head], (p
 
 @pytest.mark.parametrize("factory", FACTORIES, ids=range(len(FACTORIES)))
 def test_a_factory_gets_the_env_if_it_asks_for_it(factory):
-    with collector(policy_factory=factory) as made:
-        assert made.policy.env is made.env[0]
-    with collector(CountingVectorEnv(2), policy_factory=factory) as made:
-        assert made.policy.env is made.env
+    with make_collector(policy_factory=factory) as collector:
+        assert collector.policy.env is collector.env[0]
+    with make_collector(CountingVectorEnv(2), policy_factory=factory) as collector:
+        assert collector.policy.env is collector.env
 
 
 # ---- sources
 
 
 def test_keywords_reach_ids_and_callables():
-    with Collector("CartPole-v1", frames_per_batch=2, create_env_kwargs={"render_mode": "rgb_array"}) as made:
-        assert made.env.render_mode == "rgb_array"
-    with collector(CountingEnv, create_env_kwargs={"number": 7}) as made:
-        assert made.next()["observation"][0, 0] == 7
+    with Collector("CartPole-v1", frames_per_batch=2, create_env_kwargs={"render_mode": "rgb_array"}) as collector:
+        assert collector.env.render_mode == "rgb_array"
+    with make_collector(CountingEnv, create_env_kwargs={"number": 7}) as collector:
+        assert collector.next()["observation"][0, 0] == 7
 
 
 def test_an_id_may_name_its_module():
-    with Collector("gymnasium.envs.classic_control:CartPole-v1", frames_per_batch=3) as made:
-        assert made.next().shape == (3,)
+    with Collector("gymnasium.envs.classic_control:CartPole-v1", frames_per_batch=3) as collector:
+        assert collector.next().shape == (3,)
 
 
 def test_actions_are_neither_clipped_nor_rescaled():

@@ -1,4 +1,4 @@
-"""Workers that write to a replay buffer for themselves, each through a client of its own."""
+"""Workers that write to a replay buffer themselves, each by its own client."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def doubled(td):
 
 
 def settled(collector):
-    """Its numbers, when nothing more can happen to them: every frame that was made is counted once."""
+    """Return the stats after shutdown, and check that every frame is counted once."""
     collector.shutdown()
     stats = collector.stats()
     assert stats["worker_frames"] == stats["frames"] + stats["frames_discarded"] + stats["frames_dropped"]
@@ -53,9 +53,9 @@ def test_each_worker_writes_what_this_process_would_have_written_of_it(place, op
             assert list(collector) == [None] * 4
             assert (collector.stats()["frames"], collector.stats()["batches"]) == (80, 4)
     for worker in range(2):
-        for one, two in zip(of_worker(mine, worker), of_worker(other, worker), strict=True):
-            assert one.names == two.names
-            same_data(one, two)
+        for first, two in zip(of_worker(mine, worker), of_worker(other, worker), strict=True):
+            assert first.names == two.names
+            same_data(first, two)
 
 
 def of_worker(buffer, worker):
@@ -124,7 +124,7 @@ def test_each_life_writes_through_a_client_of_its_own(tmp_path):
 
 
 class ItsOwnClient(Memory):
-    """As TorchRL's plain buffers are."""
+    """A buffer that is its own client, as TorchRL's plain buffers are."""
 
     def client(self):
         return self

@@ -21,7 +21,7 @@ class Entry(NamedTuple):
 
 
 class Mishap(NamedTuple):
-    """Goes wrong once, at the first write of a client (any by default) when so many entries are there.
+    """Fails once, at the first write of a client (any by default) when there is a number of entries.
 
     `kind` is "raise" before it is written, "die" before or "die after" it.
     """
@@ -59,7 +59,7 @@ class FileBuffer:
 
 
 class FileClient:
-    """Writes whole entries, whoever else writes; their names are in order of time."""
+    """Writes whole entries, also while other clients write; their names are in order of time."""
 
     def __init__(self, folder, number, mishap=None):
         self.folder, self.number, self.mishap = folder, number, mishap

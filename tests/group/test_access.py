@@ -14,7 +14,7 @@ from toys import DEADLINE_S
 
 OURS = {local.__file__}
 PATIENCE_S = 0.01
-"""Of a thread that is interrupted, with who may need what it has."""
+"""How long an interrupted thread waits for a thread that may need its lock."""
 
 
 def pass_through(access, deadline=DEADLINE_S):
@@ -34,14 +34,14 @@ def access():
 
 @pytest.fixture
 def start():
-    """Begins a function in another thread; what becomes of it."""
+    """Return a function that starts another one in a thread and returns its future."""
     with ThreadPoolExecutor() as threads:
         yield threads.submit
 
 
 @pytest.fixture
 def start_waiting(start):
-    """Begins a function in another thread, where it waits for something, surely when this returns."""
+    """Return a function that starts another one in a thread, and returns its future when that thread waits."""
 
     def start_waiting(function, *args):
         waits = threading.Event()
@@ -66,7 +66,7 @@ def start_waiting(start):
 
 @pytest.fixture
 def release(access, start):
-    """Ends a fragment in another thread that lasts until then."""
+    """Return a function that ends a fragment in another thread."""
     inside, released = threading.Event(), threading.Event()
 
     def collect():
@@ -81,7 +81,7 @@ def release(access, start):
 
 
 def test_what_is_left_at_any_moment_of_a_fragment_is_done(access, start):
-    """Even in the last one, in which the turn is given back and who leaves it relies on who had the turn."""
+    """Check also the last moment, in which the turn ends and the other thread relies on its owner."""
     at, done, leaving, came = 0, [], [], True
 
     def leave():
@@ -108,7 +108,7 @@ def test_ctrl_c_at_any_moment_of_a_fragment_leaves_access_free(access, start):
 
 
 def test_a_control_call_that_waits_comes_before_the_next_fragment(access, start, start_waiting, release):
-    """The thread that collects releases and takes the lock without a pause; the waiting call must get in between."""
+    """Check it while the collecting thread releases and takes the lock without a pause."""
     order, stop = [], threading.Event()
 
     def go_on():

@@ -45,7 +45,7 @@ class Scripted(Staged):
 
 
 class Shares(Fragments):
-    """So many rounds, or replies, are wanted of workers; replies are not looked into."""
+    """Requests a number of rounds, or replies, and accepts every reply."""
 
     def __init__(self, fleet, channel, left):
         super().__init__(fleet, channel, dict.fromkeys(range(N), 1))
@@ -112,7 +112,7 @@ ALL_FATES = FATES | {
 
 
 def play(kind, survival, ahead, fates):
-    """The group, what was drawn, how much was raised, and whether too few are left, when these fates befall it."""
+    """Return the group, the drawn requests, the number of exceptions, and whether too few workers are left."""
     stage = Scripted(fates["failing"])
     group = group_of(stage, DRAWS, survival)
     gather = kind(group, ahead)
@@ -146,7 +146,7 @@ def play(kind, survival, ahead, fates):
 
 
 def check_once_and_in_order(got):
-    """No reply comes twice, those of one life come in the order in which it made them, and its versions only grow."""
+    """Check that no reply comes twice, and that order and versions of one life's replies only grow."""
     numbers, versions, seen = {}, {}, set()
     for request in (request for requests in got for request in sorted(requests, key=lambda one: one.number)):
         assert id(request) not in seen

@@ -45,8 +45,8 @@ class Collector(InThisProcess):
     """Collects batches `[*B, T]` of experience from one env source, in this process, in the thread that draws.
 
     Args:
-        create_env_fn: a gymnasium id, a callable that returns an env, an env, or a list of one of these. A vector env
-            is stepped as it is, and so are any `EnvBase` of TorchRL and any `ParallelEnv` of PettingZoo.
+        create_env_fn: a gymnasium id, a callable that returns an env, an env, or a list with one entry. A vector env
+            is stepped unchanged, and so are any `EnvBase` of TorchRL and any `ParallelEnv` of PettingZoo.
         policy: `None` (random actions), a TensorDict module, an `nn.Module` or a callable.
         policy_factory: builds the policy instead; gets the env if it has a parameter for it.
         frames_per_batch: frames of a batch; rounded up to whole steps of all envs.
@@ -78,7 +78,7 @@ class Collector(InThisProcess):
             zero where an episode begins; `False` supplies neither.
         no_cuda_sync: no explicit CUDA synchronisation; the copies made here wait for their own data in any case.
         compact_obs: no observations under `"next"`; those at the end of episodes are then lost.
-        weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
+        weight_updater: delivers weights in its own way: an instance or subclass of `WeightUpdaterBase`, or a callable.
         weight_sync_schemes: not here: for collectors with workers elsewhere.
         weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
         track_policy_version: add `"policy_version"` and `("next", "policy_version")`.
@@ -155,7 +155,7 @@ class Collector(InThisProcess):
         load_fleet(self.collection, {0: state_dict}, state_dict, strict=strict)
 
     def reset(self, index: Any = None) -> None:
-        """Begin fresh episodes with the next batch, in all envs or in those of `index`.
+        """Begin fresh episodes with the next batch, in all envs or in the ones of `index`.
 
         Args:
             index: env numbers, or one bool per env.

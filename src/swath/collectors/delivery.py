@@ -152,7 +152,7 @@ class WholeEpisodes:
     def add(self, fragments: Iterable[tuple[int, Head, Any]]) -> None:
         """Add fragments that were collected at the same time: worker, head, and batch `[*B, T]` of each.
 
-        If the fragment before one of these was not delivered, the episodes that lack its frames are dropped.
+        If the fragment before one was not delivered, the episodes that lack its frames are dropped.
         """
         rest = sorted(fragments, key=lambda fragment: (fragment[1].life, fragment[1].number))
         while rest:  # the first fragment of each worker
@@ -176,8 +176,8 @@ class WholeEpisodes:
         """Drop and count the frames that wait for a batch.
 
         Args:
-            workers: of these workers; `None` among them means all.
-            envs: of these envs; `None` for all.
+            workers: their indices; `None` among them means all.
+            envs: their numbers; `None` for all.
             complete: also episodes that have an end.
         """
         for worker in workers:

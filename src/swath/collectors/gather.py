@@ -124,7 +124,7 @@ class Fragments(WorkerGroup):
 
     @property
     def wants_more(self) -> bool:
-        """Return whether delivered frames, and those of pending requests, do not reach the total yet."""
+        """Return whether the frames that are delivered or requested do not reach the total yet."""
         if self.pause_count:
             return False
         if self.total is None:
@@ -153,7 +153,7 @@ class Fragments(WorkerGroup):
         self.random_batches += randomly
 
     def publish_if_due(self, workers: Collection[int]) -> None:
-        """Publish newer weights if one of these workers has used its own for too many fragments.
+        """Publish newer weights if a worker has used its weights for too many fragments.
 
         Call it while the channel is not held steady: other threads may publish, too.
         """
@@ -382,8 +382,8 @@ class InOrder:
     def _request_rows(self) -> None:
         """Request the missing rows of all rounds, with the same weights.
 
-        A worker makes a row of an earlier round after those of later rounds that it was asked for before: these are
-        cancelled, and requested again.
+        A worker answers in the order of requests. Before a row of an earlier round is requested, its requests for later
+        rounds are cancelled, and made again.
         """
         group, missing, reordered = self._group, list[tuple[Round, int, int]](), set[int]()
         for each in self._rounds:

@@ -64,7 +64,7 @@ class Description:
         return -(-frames // self.num_envs) * self.num_envs
 
     def difference(self, other: Description) -> str:
-        """Describe what differs in the other; return "" if its fragments can take the place of these."""
+        """Describe the first difference to another description; return "" if their fragments can be joined."""
         shapes = self.layout.batch_shape, other.layout.batch_shape
         if shapes[0] != shapes[1]:
             return f"envs of batch shape {list(shapes[1])}, not {list(shapes[0])}"

@@ -27,7 +27,7 @@ class ManyWorkers(BaseCollector):
     """
 
     def reset(self, reset_idx: Any = None) -> None:
-        """Begin fresh episodes in all envs, or in those of some workers; drop the pending fragments of these.
+        """Begin fresh episodes in all envs, or in those of some workers; drop their pending fragments.
 
         Args:
             reset_idx: one bool per worker.
@@ -153,7 +153,7 @@ class MultiCollector(OneOfTwo):
             zero where an episode begins; `False` supplies neither.
         no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
         compact_obs: no observations under `"next"`.
-        weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
+        weight_updater: delivers weights in its own way: an instance or subclass of `WeightUpdaterBase`, or a callable.
         weight_sync_schemes: schemes by model: what can be updated. With one for `"policy"`, `policy` may be given
             together with `policy_factory`: it is then only where weights come from.
         weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.
@@ -163,7 +163,7 @@ class MultiCollector(OneOfTwo):
         preemptive_threshold: synchronous only; once this part of the shares is in, the rest stop at their next step.
         cat_results: `None` or `"stack"` for `[W, *B, T]`; synchronous only: an int to concatenate along.
         num_threads: torch threads of this process until shutdown; `None` leaves them.
-        num_sub_threads: torch threads of each process; threads share those of this one.
+        num_sub_threads: torch threads of each process; threads share the ones of this process.
         init_fn: runs first in each worker, before env and policy.
         update_at_each_batch: publish the policy's weights whenever a batch is drawn.
         backend: `"process"` or `"thread"`.

@@ -286,7 +286,7 @@ class RayCollector(ManyWorkers):
             batch, `[n, *B, T]` or `[*B, T]`, is the actor's share; keywords of theirs may stand in `collector_kwargs`,
             too, and sub-processes that die are replaced in the actor. A class derived from one of the three is
             built with `Collector`'s keywords and drawn from by its own `next()`. Weights, `state_dict`, `set_seed`,
-            `reset`, hooks and shutdown pass through to such a class; `trajs_per_batch` and `add_collectors` do not.
+            `reset`, hooks and shutdown pass through to the class; `trajs_per_batch` and `add_collectors` do not.
         num_workers_per_collector: sub-processes in each actor, or, in a `Collector`, envs that are stepped together.
         create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
         device: fills the other devices where these are `None`; all four may be lists, one entry per worker.
@@ -305,7 +305,7 @@ class RayCollector(ManyWorkers):
         exploration_type: how the policy picks actions.
         trust_policy: call the policy with the TensorDict, unchecked.
         no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
-        weight_updater: delivers weights in its own way: a `WeightUpdaterBase`, a class of these, or a callable.
+        weight_updater: delivers weights in its own way: an instance or subclass of `WeightUpdaterBase`, or a callable.
         weight_sync_schemes: schemes by model: what can be updated. With one for `"policy"`, `policy` may be given
             together with `policy_factory`: it is then only where weights come from.
         weight_recv_schemes: schemes by model, whose newest weights are taken at the start of every batch.

@@ -89,7 +89,7 @@ class WorkerJobs:
         return Job(build, name, core.threads, self.options.init_fn, core.resources, PUBLIC)
 
     def move_to(self, index: int) -> None:
-        """Number the workers as those of collection `index` of a larger one.
+        """Number the workers as in collection `index` of a larger one.
 
         Raises:
             ValueError: trajectory ids would stop being unique.

@@ -1,4 +1,4 @@
-"""Weights of a collector: the methods by which users publish them, and the publisher behind all of these.
+"""Weights of a collector: the methods by which users publish them, and the publisher behind these methods.
 
 weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ published, as one version
                                          └─ within one_version(): kept until its end
@@ -43,7 +43,7 @@ class Publication:
     Attributes:
         version: its number, or the one that it will probably get.
         models: checked copies by worker and model, `None` for a model without weights; under `None` for all workers.
-        changes: functions that change tensors of this process, such as those of the acting policy.
+        changes: functions that change tensors of this process, such as the acting policy's.
         newest: the last snapshot of each model, which workers share that get the same values.
     """
 

@@ -248,7 +248,7 @@ class Worker(Responder):
         return self._interrupted is not None and self._interrupted()
 
     def reset(self, index: list[int] | None = None) -> None:
-        """Begin fresh episodes with the next fragment, in all envs or in those of an index."""
+        """Begin fresh episodes with the next fragment, in all envs or in the ones of an index."""
         self._drop_unwritten()
         if index is None:
             self._reset_due = True

@@ -10,8 +10,6 @@ from typing import Any
 from swath.errors import warn
 from swath.rollout.episodes.statistics import EpisodeLog
 
-VIEWS = ("aggregate", "per_worker", "both")
-
 
 @dataclass
 class Counters:
@@ -101,6 +99,6 @@ def viewed(workers: str, aggregate: dict[str, Any], per_worker: dict[str, Any]) 
         ValueError: an unknown view.
     """
     views = {"aggregate": aggregate, "per_worker": per_worker, "both": {**aggregate, **per_worker}}
-    if workers not in VIEWS:
-        raise ValueError(f"workers must be one of {', '.join(map(repr, VIEWS))}, got {workers!r}")
+    if workers not in views:
+        raise ValueError(f"workers must be one of {', '.join(map(repr, views))}, got {workers!r}")
     return views[workers]
