@@ -84,20 +84,18 @@ class Channel:
 
     def publish_each(self, models: Mapping[int | None, Models], version: int | None = None) -> int:
         """Publish weights by worker, and under `None` those for all other workers, as one version; see `publish`."""
-        by_worker = {
-            worker: {model_id: snapshot for model_id, snapshot in own.items() if snapshot is not None}
-            for worker, own in models.items()
-        }
-        snapshots = {id(snapshot): snapshot for own in by_worker.values() for snapshot in own.values()}
-        shared = {key: self._share(snapshot) for key, snapshot in snapshots.items()}
+        snapshots = {id(value): value for own_models in models.values() for value in own_models.values()}
+        shared = {key: self._share(value) for key, value in snapshots.items() if value is not None}
         with self._lock:
             serial = self._newest.serial + 1
             self._newest = _Publication(serial, self.version + 1 if version is None else version)
-            self.withdraw(by_worker.get(None, {}))
-            for worker, own in by_worker.items():
+            self.withdraw([model_id for model_id, value in models.get(None, {}).items() if value is not None])
+            for worker, own_models in models.items():
                 self._publications[worker] = self._newest
-                entries = {model_id: (serial, shared[id(snapshot)]) for model_id, snapshot in own.items()}
-                self._entries.setdefault(worker, {}).update(entries)
+                entries = self._entries.setdefault(worker, {})
+                entries |= {
+                    name: (serial, shared[id(value)]) for name, value in own_models.items() if value is not None
+                }
             return self._newest.version
 
     def withdraw(self, model_ids: Collection[str]) -> None:

@@ -236,8 +236,8 @@ class WeightSyncScheme:
         With `sync` wait until the workers run them, at most the collector's `fragment_timeout_s`.
 
         Args:
-            weights: as in `update_policy_weights_`; `None` for the scheme's model or weights, or those of the
-                collector's policy.
+            weights: as in `update_policy_weights_`; `None` for the scheme's model or weights, or the weights of
+                the collector's policy.
             worker_ids: the workers to update; all by default.
 
         Raises:

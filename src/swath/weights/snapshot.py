@@ -379,14 +379,14 @@ class Manifest:
 
     def difference(self, other: Manifest) -> str:
         """Describe the first weight that differs in another manifest; empty if they are equal."""
-        mine, theirs = (
-            {**manifest.aliases, **manifest.weights, **dict.fromkeys(manifest.extras, "there")}
-            for manifest in (self, other)
-        )
+        mine, theirs = self._by_name(), other._by_name()
         for name in sorted({*mine, *theirs}):
             if mine.get(name) != theirs.get(name):
                 return f"weight {name} is {theirs.get(name, 'missing')}, not {mine.get(name, 'missing')}"
         return ""
+
+    def _by_name(self) -> dict[str, Any]:
+        return {**self.aliases, **self.weights, **dict.fromkeys(self.extras, "there")}
 
     def _misfits(self, weights: Flat) -> tuple[list[str], list[str]]:
         """Return the missing and the unknown names."""

@@ -181,7 +181,7 @@ class _InPlaceUpdater(WeightUpdaterBase):
 
 
 class VanillaWeightUpdater(_InPlaceUpdater):
-    """Copies weights in place into those of one policy in this process.
+    """Copies weights in place into the weights of one policy in this process.
 
     A collector gets them, too; tensors of an acting policy are written between two fragments only.
 

@@ -33,7 +33,7 @@ class Job:
     Attributes:
         build: builds the object whose methods are called; runs in the worker, travels by cloudpickle.
         name: the life of the worker.
-        threads: torch's threads in a worker that has a process of its own.
+        threads: torch's threads in a worker with a separate process.
         initializer: runs first in the worker, before `build` is unpickled; on Ray, and in the processes of a bare
             backend, before torch and numpy are imported.
         resources: `ray.remote` options; empty elsewhere.
@@ -234,7 +234,7 @@ class Backend(TicketMonitor, ABC):
             if self._closed:
                 raise Closed("no worker can be spawned: the backend is closed")
             handle = self._start(job)
-            self._handles = [*(known for known in self._handles if known.exists), handle]
+            self._handles = [*(other for other in self._handles if other.exists), handle]
         return handle
 
     def call(self, handle: Any, method: str, *args: Any) -> Ticket:

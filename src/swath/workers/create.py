@@ -23,7 +23,7 @@ def backend(
 
     Raises:
         ImportError: the backend needs a package that is not installed.
-        ValueError: there is no such backend, or not on this system.
+        ValueError: the backend is unknown, or does not run on this system.
     """
     if name in ("inline", "direct"):
         return InlineBackend()

@@ -149,7 +149,7 @@ class Fleet:
             undo.pop_all()
 
     def add(self, n: int, accept: Callable[[Sequence[Handle]], None] | None = None) -> tuple[int, ...]:
-        """Add workers, wait until they can be called, and return their indices, which continue those of the others.
+        """Add workers, wait until they can be called, and return their indices, which follow the others'.
 
         Args:
             n: number of workers.
@@ -290,13 +290,13 @@ class Fleet:
         Raises:
             FleetFailed: too few workers are left, and no ticket is settled.
         """
-        known = self.event_count if known_events is None else known_events
+        last_event = self.event_count if known_events is None else known_events
         deadline = inf if timeout is None else self._clock() + timeout
 
         def is_over(done: Sequence[Ticket]) -> bool:
             if not done and (failure := self.failure) is not None:
                 raise failure
-            return bool(done) or self.event_count != known
+            return bool(done) or self.event_count != last_event
 
         return self._wait_until(is_over, tickets, lambda: deadline, interrupted) or []
 
@@ -315,7 +315,7 @@ class Fleet:
             raise WorkerLate(f"workers {list(workers)} {reason}", workers=workers, deadline=limit)
 
     def wait_until_back(self, workers: Sequence[int]) -> None:
-        """Wait until each of these workers can be called or is given up.
+        """Wait until each worker can be called or is given up.
 
         Raises:
             WorkerLate: some are still coming back after `fragment_timeout_s`.
@@ -354,7 +354,7 @@ class Fleet:
         while True:
             done = [ticket for ticket in tickets if ticket.done]
             self.process_events()  # afterwards, so that the deaths that settled some are known
-            known = self.event_count
+            last_event = self.event_count
             open_tickets = [ticket for ticket in tickets if not ticket.done]
             if len(done) + len(open_tickets) < len(tickets):
                 continue
@@ -366,7 +366,7 @@ class Fleet:
             due = min(latest, self._state.due_at, self._late_at)
 
             def is_over() -> bool:
-                has_event = bool(self._events) or self.event_count != known or self._late_at < due  # noqa: B023  within
+                has_event = bool(self._events) or self.event_count != last_event or self._late_at < due  # noqa: B023  within
                 return has_event or (interrupted is not None and interrupted())
 
             self._backend.wait(open_tickets, max(0.0, due - now), is_over)

@@ -7,7 +7,7 @@
 A death counts against `Restarts`, whatever its cause. The time that a life waits for a place does not count: only other
 programs can make room. It is reported once a minute.
 
-A pure state machine: it is told events and asked for due actions, with time as an argument. It has no process, clock or
+A pure state machine: events go in and due actions come out, with time as an argument. It has no process, clock or
 thread. One thread at a time.
 """
 
@@ -164,9 +164,9 @@ class FleetState:
     def forgive(self) -> None:
         """Stop counting the restarts so far."""
         self._counted_restarts = 0
-        gone = {worker for worker, status in self.workers.items() if status.phase == "gone"}
-        self._deaths = [death for death in self._deaths if death[0] in gone]
-        for worker in self.workers.keys() - gone:
+        given_up = {worker for worker, status in self.workers.items() if status.phase == "gone"}
+        self._deaths = [death for death in self._deaths if death[0] in given_up]
+        for worker in self.workers.keys() - given_up:
             self._set(worker, replace(self.workers[worker], restarts=0))
 
     def _set(self, worker: int, status: WorkerStatus) -> None:

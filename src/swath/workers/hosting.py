@@ -79,13 +79,13 @@ def run_and_capture(function: Callable[..., Any], *args: Any) -> Outcome:
 
 
 @contextmanager
-def pickling(what: str, place: str) -> Iterator[None]:
+def pickling(name: str, place: str) -> Iterator[None]:
     """Raise exceptions as a `TypeError` that names the object and the place it cannot be sent to."""
     try:
         yield
     except Exception as error:
         raise TypeError(
-            f"{what} cannot be sent to {place}: {error}; make what it refers to in the worker, inside it"
+            f"{name} cannot be sent to {place}: {error}; make what it refers to in the worker, inside it"
         ) from error
 
 

@@ -6,7 +6,7 @@
       └── a thread per worker: settles tickets ◀───────────┘ the fork server reports how it ended
 
 Large arrays travel in nameless shared memory (`memory.py`), so that hundreds of calls fit into a socket. A fork of the
-driver may create backends; it cannot use those of its parent, which end with the parent.
+driver may create backends; it cannot use its parent's, which end with the parent.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
                      large: Large, whose buffers Ray writes once, to
                      its store, where readers on that machine view them
 
-Ray's references in a value, at any depth, travel in a list of their own: Ray counts only references that it sees, and a
+Ray's references in a value, at any depth, travel in a separate list: Ray counts only references that it sees, and a
 wait for another one may never end.
 """
 
@@ -26,7 +26,7 @@ MAX_SMALL_BYTES = 90 * 1024
 """Size of a value that travels in a message: with the rest of it below the 100 KiB at which Ray uses its store."""
 
 SEPARATE = b""
-"""In a reply, in the place of a large body, which is a result of its own."""
+"""In a reply, in the place of a large body, which is a separate result."""
 
 _FETCH_S = 120.0
 
@@ -82,7 +82,7 @@ def pack(value: Any) -> PackedValue:
 
 
 def unpack_copy(packed: PackedValue) -> Any:
-    """Return the value with writable arrays of its own."""
+    """Return the value; its arrays are writable copies."""
     return _unpack(packed, writable_copies)
 
 
