@@ -191,4 +191,5 @@ def add_workers(
             if jobs.seeding is not None:
                 group.send(dict.fromkeys(new, ("seed_with", jobs.seeding)))
             described = sorted(jobs.described.items())
-            group.set_shares({worker: each.rounded(share or each.frames) for worker, each in described})
+            shares = {worker: description.rounded(share or description.frames) for worker, description in described}
+            group.set_shares(shares)

@@ -137,8 +137,8 @@ class Collector(InThisProcess):
         Raises:
             Exception: what stopped the background thread.
         """
-        saved, own = self._saved()
-        return OrderedDict({**saved[0], **own})
+        workers, counters = self._saved()
+        return OrderedDict({**workers[0], **counters})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
         """Restore a saved state; new episodes begin in a new life.
@@ -286,8 +286,9 @@ def _require_direct(options: AnyOptions) -> None:
     _require_no_workers(options.num_workers)
     if options.num_collectors is not None and options.num_collectors > 1:
         raise ValueError(f"num_collectors={options.num_collectors}: backend 'direct' takes at most one collector")
-    own, elsewhere = defaults(CollectorOptions), [defaults(MultiOptions), defaults(RayOptions)]
-    harmless = {name: [known.get(name) for known in elsewhere] for known in elsewhere for name in known.keys() - own}
+    local, others = defaults(CollectorOptions), [defaults(MultiOptions), defaults(RayOptions)]
+    names = {name for options_of_class in others for name in options_of_class.keys() - local}
+    harmless = {name: [options_of_class.get(name) for options_of_class in others] for name in names}
     harmless |= {"sync": [None], "backend_options": [None, {}], "weight_sync_schemes": [None]}
     for name, values in harmless.items():
         value = getattr(options, name)

@@ -303,11 +303,11 @@ class InOrder:
     Args:
         group: the workers, and the requests to them.
         ahead: how many further rounds are requested before one is handed out.
-        enough: with this many replies the other fragments of a round end early; `None` waits for all.
+        min_replies: with this many replies the other fragments of a round end early; `None` waits for all.
     """
 
-    def __init__(self, group: Fragments, ahead: int, enough: int | None = None) -> None:
-        self._group, self._ahead, self._enough = group, ahead, enough
+    def __init__(self, group: Fragments, ahead: int, min_replies: int | None = None) -> None:
+        self._group, self._ahead, self._min_replies = group, ahead, min_replies
         self._rounds: deque[Round] = deque()
         self._stand_ins = 0
 
@@ -317,10 +317,10 @@ class InOrder:
         Raises:
             Exception: what user code raised in a worker; other answers stay for the next call.
         """
-        group, current = self._group, [request for each in self._rounds for request in each.current_requests()]
-        known = set(current)
+        group, current = self._group, [request for round_ in self._rounds for request in round_.current_requests()]
+        requests = set(current)
         for request in group.open_requests():
-            if request not in known:  # Ctrl-C came while it was made
+            if request not in requests:  # Ctrl-C came while it was made
                 group.cancel(request)
         if not self._rounds:
             return None
@@ -328,7 +328,7 @@ class InOrder:
         answered = [request for request in first.current_requests() if request.answered]
         answered += [request for request in current if request.lost]
         if answered:
-            group.settle_dropped()  # each worker made the dropped ones first
+            group.settle_dropped()  # round_ worker made the dropped ones first
         for request in answered:
             if not request.closed:
                 group.settle(request)
@@ -355,7 +355,7 @@ class InOrder:
         self._request_rows()
         current = self._rounds[0].current_requests()
         waiting = [request for request in current if request.reply is None]
-        if self._enough is not None and len(current) - len(waiting) >= self._enough:
+        if self._min_replies is not None and len(current) - len(waiting) >= self._min_replies:
             for request in waiting:
                 self._group.end_early(request)
         return waiting
@@ -386,18 +386,18 @@ class InOrder:
         rounds are cancelled, and made again.
         """
         group, missing, reordered = self._group, list[tuple[Round, int, int]](), set[int]()
-        for each in self._rounds:
-            for request in each.current_requests():
+        for round_ in self._rounds:
+            for request in round_.current_requests():
                 if request.worker in reordered:
                     group.cancel(request)
-            for row in each.frames:
-                if each.request_of(row) is None and (worker := self._worker_for(row)) is not None:
-                    missing.append((each, row, worker))
+            for row in round_.frames:
+                if round_.request_of(row) is None and (worker := self._worker_for(row)) is not None:
+                    missing.append((round_, row, worker))
             reordered.update(worker for *_, worker in missing)
         group.publish_if_due([worker for *_, worker in missing])
         with group.channel.hold_newest():
-            for each, row, worker in missing:
-                each.requests[row] = group.request_fragment(worker, each.frames[row], randomly=each.randomly)
+            for round_, row, worker in missing:
+                round_.requests[row] = group.request_fragment(worker, round_.frames[row], randomly=round_.randomly)
 
     def _worker_for(self, row: int) -> int | None:
         """Return the worker of a row, another one if it is gone, or `None` while it is coming back."""
@@ -488,10 +488,10 @@ class AsReady:
         if request.deliver_if_stale:
             self._deliver_next_of.add(request.worker)
 
-    def _fill(self, most: int) -> None:
+    def _fill(self, limit: int) -> None:
         """Make requests, in turn, until every worker has this many."""
         open_requests = self._group.open_by_worker()
-        for number in range(1, most + 1):
+        for number in range(1, limit + 1):
             for worker in self._group.fleet.up:
                 if open_requests[worker] < number:
                     self._request(worker)

@@ -69,7 +69,7 @@ class Description:
         if shapes[0] != shapes[1]:
             return f"envs of batch shape {list(shapes[1])}, not {list(shapes[0])}"
         for key in {**self.signature, **other.signature}:
-            mine, theirs = (each.signature.get(key, "missing") for each in (self, other))
+            mine, theirs = self.signature.get(key, "missing"), other.signature.get(key, "missing")
             if mine != theirs:
                 return f"entry {key!r} is {theirs}, not {mine}"
         return ""
@@ -409,10 +409,10 @@ def worker_requests(
     buffered, unseeded = options.replay_buffer is not None, in_process and options.seed is None
     draws_first = unseeded and is_called_by_torchrl(policy, buffered=buffered)
     for env, setting, share in zip(envs, settings, shares, strict=True):
-        known = {name: setting[name] for name in WORKER_OPTIONS if name in setting}
+        values = {name: setting[name] for name in WORKER_OPTIONS if name in setting}
         if options.trajectories.per_batch is not None:  # episodes are put together by their ids
-            known["track_traj_ids"] = True
-        worker_options = WorkerOptions(**known)
+            values["track_traj_ids"] = True
+        worker_options = WorkerOptions(**values)
         has_factory, actor = worker_options.policy_factory is not None, policy
         if has_factory and policy is not None:
             if not only_source:

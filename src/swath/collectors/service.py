@@ -170,8 +170,8 @@ class CollectorService:
                 f"batches have {self.batch_frames} frames"
             )
         threshold, trajectories = options.preemptive_threshold, options.trajectories
-        enough = None if threshold is None else int(len(described) * threshold)
-        self.gather = InOrder(group, options.ahead, enough) if options.in_order else AsReady(group, options.ahead)
+        min_replies = None if threshold is None else int(len(described) * threshold)
+        self.gather = InOrder(group, options.ahead, min_replies) if options.in_order else AsReady(group, options.ahead)
         devices = [request.options.devices.storing for request in jobs.requests.values()]
         joins = not options.in_process and (options.in_order or trajectories.per_batch is not None)
         self._joiner = Joiner(described, devices, options.cat_dim, joins, reuses_arrays=options.in_process)
@@ -437,8 +437,8 @@ class CollectorService:
         triples = zip(requests, parts, strict=True)
         self.whole_episodes.add((request.worker, head_of(request), part) for request, part in triples)
         busy, statuses = self.group.open_by_worker(), self.group.fleet.statuses()
-        gone = [worker for worker, standing in statuses.items() if standing.phase == "gone" and not busy[worker]]
-        self.whole_episodes.drop(gone, complete=False)
+        given_up = [worker for worker, standing in statuses.items() if standing.phase == "gone" and not busy[worker]]
+        self.whole_episodes.drop(given_up, complete=False)
         return []
 
     def _end(self, requests: Sequence[Request], *, delivered: bool = True) -> None:

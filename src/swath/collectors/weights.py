@@ -137,9 +137,9 @@ class WeightPublisher:
 
     def require_models(self, *model_ids: str) -> None:
         """Raise `KeyError` for models that cannot be updated."""
-        known = {POLICY, *self.schemes}
-        if unknown := sorted({*model_ids} - known):
-            raise KeyError(f"no model {unknown}; known are {sorted(known)}")
+        models = {POLICY, *self.schemes}
+        if unknown := sorted({*model_ids} - models):
+            raise KeyError(f"no model {unknown}; known are {sorted(models)}")
 
     def publish(
         self, models: Mapping[str, Any], worker_ids: Any = None, change: Callable[[], None] | None = None
@@ -254,9 +254,9 @@ class WeightPublisher:
             raise RuntimeError(f"no weights of {model_id!r} to publish: pass weights, or give the collector a policy")
         return source
 
-    def newest(self, model_id: str, worker: int | None, known: int) -> tuple[int, Snapshot] | None:
-        """Return the last publication for a worker, or for all, and its number; `None` if that is not above `known`."""
-        return self._group.channel.newest(worker, model_id, known)
+    def newest(self, model_id: str, worker: int | None, after: int) -> tuple[int, Snapshot] | None:
+        """Return the last publication for a worker, or for all, and its number; `None` if that is not above `after`."""
+        return self._group.channel.newest(worker, model_id, after)
 
     def receive_from(self, schemes: Mapping[str, WeightSyncScheme], collector: Any, worker_idx: int | None) -> None:
         """Register schemes as receivers; shut earlier receivers of the same models down.
