@@ -1,6 +1,6 @@
-"""How tests are shared out when several processes run them: whole files, and all that is on Ray to one of them.
+"""Distribution of tests over several processes: whole files, and all tests on Ray to one process.
 
-No example of a property is timed: how long it takes says how busy the machine is.
+Examples of properties have no deadline, since their time depends on the load of the machine.
 """
 
 import os
@@ -22,7 +22,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)  # background jobs of a
 
 
 class ByFile(LoadScopeScheduling):
-    """Tests of a file share what is costly to begin, those on Ray the cluster; they take longest: they begin."""
+    """Group tests by file, and tests on Ray in one group, which comes first, since it takes longest."""
 
     def _split_scope(self, nodeid):
         return "on Ray" if is_on_ray(nodeid) else nodeid.split("::")[0]
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(config, items):
 
 @pytest.fixture(scope="session")
 def warm_processes():
-    """Keep what worker processes are forked from, so that only the first one waits for imports."""
+    """Keep the fork server of worker processes, so that only the first test waits for imports."""
     backend = ProcessBackend()
     yield
     backend.close()
@@ -52,14 +52,14 @@ def warm_processes():
 
 @pytest.fixture
 def lent_actors():
-    """Workers on Ray begin in actors that earlier tests have left alive: a fresh one takes seconds to import torch."""
+    """Run workers on Ray in actors of earlier tests, since a new actor takes seconds to import torch."""
     with ray_cluster.lending():
         yield
 
 
 @pytest.fixture
 def gate(tmp_path):
-    """Holds up who goes through it until the test opens it, or ends."""
+    """Return a gate that blocks callers until the test opens it, or ends."""
     gate = Gate.at(tmp_path / "gate")
     yield gate
     gate.open()
@@ -67,9 +67,9 @@ def gate(tmp_path):
 
 @pytest.fixture(autouse=True)
 def ray_as_in_a_process_of_its_own(request, monkeypatch):
-    """The cluster that another test of this process has left up is none for a test whose name does not say Ray.
+    """Hide a running Ray cluster from tests whose name does not contain "ray".
 
-    Nor are its processes and connections to be seen, which come and go: where those on Ray have all been, it is ended.
+    Its processes and connections, which come and go, are hidden too: the cluster ends after the last test on Ray.
     """
     if not ray_cluster.is_up() or is_on_ray(request.node.nodeid):
         return

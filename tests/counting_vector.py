@@ -1,4 +1,4 @@
-"""A vector env of counting envs that begins episodes in any of gymnasium's three ways."""
+"""A vector env of counting envs with any of gymnasium's three autoreset modes."""
 
 from copy import deepcopy
 
@@ -14,7 +14,7 @@ class CountingVectorEnv(VectorEnv):
 
     The last observations in its `SAME_STEP` infos are stacked, as observations are; rows of envs that have not ended
     mean nothing there. Single envs can be reset (`options={"reset_mask": …}`) in mode `DISABLED` only. With
-    `copy=False` it returns the same arrays from every step, written anew.
+    `copy=False` it writes into the same arrays at every step.
     """
 
     def __init__(self, num_envs, counting=None, *, autoreset_mode=AutoresetMode.SAME_STEP, copy=True, faults=None):
@@ -30,7 +30,7 @@ class CountingVectorEnv(VectorEnv):
         self._batch = self._room()
 
     def reset(self, *, seed=None, options=None):
-        """Begin episodes in all envs, or in those of the mask; a seed is that of the first, the others count on."""
+        """Begin episodes in all envs, or in the masked ones, with the seeds `seed`, `seed + 1`, …."""
         mask = None if options is None else options.get("reset_mask")
         if isinstance(seed, list) or (mask is not None and self._mode != AutoresetMode.DISABLED):
             raise ValueError("this vector env takes one seed, and a reset_mask in mode DISABLED only")
@@ -39,7 +39,7 @@ class CountingVectorEnv(VectorEnv):
         return self._stacked(), {}
 
     def step(self, actions):
-        """Step every env; in mode `NEXT_STEP` those that have ended begin an episode instead."""
+        """Step every env; in mode `NEXT_STEP` an env whose episode has ended resets instead."""
         rewards = np.zeros(self.num_envs)
         flags = np.zeros((2, self.num_envs), dtype=np.bool_)
         for i, action in enumerate(iterate(self.action_space, actions)):

@@ -1,7 +1,7 @@
-"""Lines of the shell in the documentation: those of swath are run or cut short, of the others some are looked at.
+"""Shell lines of the documentation: commands of swath are run or shortened, some others are checked.
 
 line ──▶ variables, words ──▶ swath: run, or its options are read
-                              make, pip: is there such a target, such an extra?
+                              make, pip: target or extra must exist
 """
 
 import re
@@ -18,7 +18,7 @@ LOOKS = {"doctor": (), "bench": ("--rounds=1", "--seconds=0", "--batch=32", "--e
 
 
 def check(code):
-    """Run what is ours, look at the rest."""
+    """Run commands of swath, and check names in the others."""
     for line in code.splitlines():
         words = shlex.split(line, comments=True)
         while words and "=" in words[0]:
@@ -28,7 +28,7 @@ def check(code):
 
 
 def swath(words):
-    """Run a command of swath, or only look whether there is such a one."""
+    """Run a command of swath, or only check that it exists."""
     app.parse_args(words, exit_on_error=False, print_error=False)
     if "ray" in words:
         return
@@ -46,7 +46,7 @@ def make(words):
 
 
 def pip(words):
-    """What is installed of this project are extras that it has."""
+    """Check that the extras of this project in an install command exist."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     wanted = {extra for word in words for part in re.findall(r"^\.\[(.*)\]$", word) for extra in part.split(",")}
     assert wanted <= set(extras)

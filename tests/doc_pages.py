@@ -9,13 +9,13 @@ BLOCK = re.compile(r"^```(python|sh)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
 def all_blocks(page):
-    """Language, code and the number of the line above it."""
+    """Yield language, code and the number of the line above it."""
     text = page.read_text()
     return [(found[1], found[2], text.count("\n", 0, found.start()) + 1) for found in BLOCK.finditer(text)]
 
 
 def blocks(page):
-    """Python's code and the number of the line above it."""
+    """Yield Python code and the number of the line above it."""
     return [(code, line) for language, code, line in all_blocks(page) if language == "python"]
 
 
@@ -23,7 +23,7 @@ FILE = re.compile(r"^A file `(\w+\.py)`[^\n]*\n\n```python\n(.*?)^```$", re.MULT
 
 
 def files(page):
-    """Python's code that a page has in files, by their names."""
+    """Return the Python files in a page by their names."""
     return dict(FILE.findall(page.read_text()))
 
 

@@ -1,4 +1,4 @@
-"""Examples run in the process of their test: nothing is imported anew."""
+"""Examples, which run in the process of their test, without new imports."""
 
 import sys
 from contextlib import redirect_stdout
@@ -10,7 +10,7 @@ EXAMPLES = Path(__file__).parent.parent / "examples"
 
 
 def example(monkeypatch, name, *changes):
-    """The module of an example; each change is a text that stands in it once, and what stands there instead."""
+    """Return the module of an example, with texts replaced that occur in it once."""
     monkeypatch.syspath_prepend(EXAMPLES)
     text = (EXAMPLES / name).read_text()
     for old, new in changes:
@@ -22,7 +22,7 @@ def example(monkeypatch, name, *changes):
 
 
 def lines_of(monkeypatch, module, folder, *words):
-    """What it prints when it is run in a folder with these words behind its name."""
+    """Return the output of an example that runs in a folder with command-line arguments."""
     monkeypatch.chdir(folder)
     monkeypatch.setattr(sys, "argv", [module.__name__, *words])
     with redirect_stdout(StringIO()) as out:

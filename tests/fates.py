@@ -1,4 +1,4 @@
-"""What may befall the workers of a stage, as hypothesis draws it."""
+"""Fates of the workers of a stage, drawn by hypothesis."""
 
 import logging
 
@@ -27,7 +27,7 @@ SURVIVALS = st.builds(
 
 @pytest.fixture(autouse=True)
 def quiet():
-    """Nobody reads of thousands of restarts."""
+    """Silence the log of thousands of restarts."""
     logging.disable(logging.WARNING)
     yield
     logging.disable(logging.NOTSET)

@@ -9,23 +9,23 @@ def press_ctrl_c():
 
 
 def interrupted_at(at, function, files, *, after_calls=False, by=press_ctrl_c):
-    """Interrupt a function at the nth instruction in these files; what it gave, and whether it has so many.
+    """Interrupt a function at the nth instruction in some files; return its result, and whether it has n instructions.
 
-    With `after_calls`, only instructions that follow a call count: there Python looks for signals. At others it does
-    not, so that `with lock:` is safe. `by` is called then; the function goes on if it does not raise.
+    With `after_calls`, only instructions after a call count, where Python checks for signals; at others `with lock:` is
+    safe. `by` is called at the instruction; the function continues if it does not raise.
     """
-    left, last = at, {}
+    remaining, last = at, {}
 
     def trace(frame, event, arg):
-        nonlocal left
+        nonlocal remaining
         if frame.f_code.co_filename not in files:
             return None
         frame.f_trace_opcodes = True
         if event == "opcode":
             before = last.get(frame)
             last[frame] = frame.f_code.co_code[frame.f_lasti]
-            left -= not after_calls or (before is not None and dis.opname[before].startswith("CALL"))
-            if left == 0:
+            remaining -= not after_calls or (before is not None and dis.opname[before].startswith("CALL"))
+            if remaining == 0:
                 sys.settrace(None)
                 by()
         return trace
@@ -33,7 +33,7 @@ def interrupted_at(at, function, files, *, after_calls=False, by=press_ctrl_c):
     before = sys.gettrace()
     sys.settrace(trace)
     try:
-        return function(), left <= 0
+        return function(), remaining <= 0
     except KeyboardInterrupt:
         return None, True
     finally:

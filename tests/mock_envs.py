@@ -1,4 +1,4 @@
-"""Small envs like those of RLlib's tests, under their names; what they do is easy to foresee."""
+"""Small envs like those of RLlib's tests, under their names, with predictable data."""
 
 import gymnasium as gym
 
@@ -7,7 +7,7 @@ from swath.rollout_workers import MultiAgentEnv, VectorEnv, make_multi_agent
 
 
 class MockEnv(gym.Env):
-    """Observes 0, pays 1, and is over after some steps, with both flags; keeps its config."""
+    """An env with observation 0, reward 1, and an end after some steps with both flags; keeps its config."""
 
     def __init__(self, episode_length, config=None):
         self.episode_length = episode_length
@@ -17,7 +17,7 @@ class MockEnv(gym.Env):
         self.action_space = gym.spaces.Discrete(2)
 
     def now(self):
-        """Observation, reward and info of the step it is at."""
+        """Return observation, reward and info of the present step."""
         return 0, 1.0, {}
 
     def reset(self, *, seed=None, options=None):
@@ -34,7 +34,7 @@ class MockEnv(gym.Env):
 
 
 class MockEnv2(MockEnv):
-    """Observes the step it is at, and pays 100; keeps its last seed."""
+    """An env that observes its step, with reward 100; keeps its last seed."""
 
     def __init__(self, episode_length):
         super().__init__(episode_length)
@@ -50,7 +50,7 @@ class MockEnv2(MockEnv):
 
 
 class MockEnv3(MockEnv):
-    """Observes, pays and has in its info the step it is at."""
+    """An env whose observation, reward and info are its step."""
 
     def __init__(self, episode_length, config=None):
         super().__init__(episode_length, config)
@@ -61,7 +61,7 @@ class MockEnv3(MockEnv):
 
 
 class RandomEnv(gym.Env):
-    """Draws observations and rewards, and may refuse actions outside their space."""
+    """An env with random observations and rewards, which may refuse actions outside their space."""
 
     def __init__(self, config=None):
         config = config or {}
@@ -124,8 +124,8 @@ class BasicMultiAgent(MultiAgentEnv):
     def reset(self, *, seed=None, options=None):
         super().reset(seed=seed, options=options)
         self.ended.clear()
-        begun = {agent: env.reset() for agent, env in self.envs.items()}
-        return {agent: obs for agent, (obs, _) in begun.items()}, {agent: info for agent, (_, info) in begun.items()}
+        answers = {agent: env.reset() for agent, env in self.envs.items()}
+        return tuple({agent: answer[part] for agent, answer in answers.items()} for part in (0, 1))
 
     def step(self, action_dict):
         step = ({}, {}, {}, {}, {})
@@ -138,7 +138,7 @@ class BasicMultiAgent(MultiAgentEnv):
 
 
 class FlexAgentsMultiAgent(BasicMultiAgent):
-    """Agents that come while others act, and go without a last observation, over 50 steps; one is always there."""
+    """Agents that join and leave without a last observation, over 50 steps; one is always present."""
 
     def __init__(self):
         super().__init__(0)
@@ -162,18 +162,18 @@ class FlexAgentsMultiAgent(BasicMultiAgent):
             obs[self.born], infos[self.born] = env.reset()
             self.born += 1
         if len(self.envs) > 1 and self.np_random.random() < 0.5:
-            gone = int(self.np_random.choice(list(self.envs)))
-            del self.envs[gone]
-            obs.pop(gone, None)
-            infos.pop(gone, None)
-            terminateds[gone] = True
+            leaver = int(self.np_random.choice(list(self.envs)))
+            del self.envs[leaver]
+            obs.pop(leaver, None)
+            infos.pop(leaver, None)
+            terminateds[leaver] = True
         self.agents = list(self.envs)
         terminateds[ALL], truncateds[ALL] = False, self.steps >= 50
         return step
 
 
 class SometimesZeroAgentsMultiAgent(BasicMultiAgent):
-    """Agents with 25 steps each, of which some, or none, are observed in a step; some are paid unseen."""
+    """Agents with 25 steps each, of which some, or none, are observed in a step; some get rewards without one."""
 
     def reset(self, *, seed=None, options=None):
         self.unseen, _ = super().reset(seed=seed, options=options)
@@ -181,7 +181,7 @@ class SometimesZeroAgentsMultiAgent(BasicMultiAgent):
 
     def step(self, action_dict):
         obs, rewards, terminateds, truncateds, _ = super().step(action_dict)
-        self.unseen |= {agent: seen for agent, seen in obs.items() if agent not in self.ended}
+        self.unseen |= {agent: value for agent, value in obs.items() if agent not in self.ended}
         shown, infos = self.shown()
         rewards |= {agent: float(self.np_random.random()) for agent in self.some()}
         return shown, rewards, terminateds, truncateds, infos
@@ -196,10 +196,10 @@ class SometimesZeroAgentsMultiAgent(BasicMultiAgent):
 
 
 class RoundRobinMultiAgent(BasicMultiAgent):
-    """Agents with episodes of 5 steps: each step shows the next one what came of its last action, a round later.
+    """Agents with episodes of 5 steps, in turn: each gets the result of its action one round later.
 
-    An agent sees its end with a reward of 0; the episode is over when all have. With `increment_obs` they observe the
-    step they are at.
+    An agent observes its end with a reward of 0; the episode is over after the last end. With `increment_obs` agents
+    observe their step.
     """
 
     def __init__(self, num, increment_obs=False):
@@ -228,7 +228,7 @@ class RoundRobinMultiAgent(BasicMultiAgent):
 
 
 class EarlyDoneMultiAgent(RoundRobinMultiAgent):
-    """Two agents, with episodes of 3 and 5 steps; the first that ends takes the other along."""
+    """Two agents, with episodes of 3 and 5 steps; both end with the first."""
 
     def __init__(self):
         super().__init__(2)

@@ -19,17 +19,17 @@ ON_RAY = re.compile(r"(?<![A-Za-z])ray(?![a-z])|Ray(?![a-z])")
 
 
 def is_on_ray(nodeid):
-    """Whether a test may need the cluster: its name says so, or that of its class, its file or its parameters."""
+    """Tell whether a test may need the cluster, by the names of the test, its class, its file or its parameters."""
     return ON_RAY.search(nodeid) is not None
 
 
 def is_up():
-    """Whether a test of this process has started it; `ray.is_initialized` may be patched."""
+    """Tell whether a test of this process has started the cluster; `ray.is_initialized` may be patched."""
     return bool(_begun)
 
 
 def up():
-    """Start it, unless it is up; the module `ray`. It has more room, on paper, than tests can take."""
+    """Start the cluster unless it runs, and return the module `ray`. It claims more resources than tests need."""
     ray = pytest.importorskip("ray", reason="ray is not installed; pip install 'swath[ray]'")
     if "PYTEST_XDIST_WORKER" in os.environ:
         test = os.environ["PYTEST_CURRENT_TEST"]
@@ -43,13 +43,13 @@ def up():
 
 
 def end():
-    """End it, and all that lives on it."""
+    """End the cluster, and all actors."""
     pytest.importorskip("ray").shutdown()
     _begun.clear()
 
 
 def backend():
-    """A backend of its own for one test."""
+    """Return a new backend for one test."""
     up()
     from swath.workers.ray.backend import RayBackend
 
@@ -58,7 +58,7 @@ def backend():
 
 @contextmanager
 def visiting():
-    """A backend as one test sees it; an actor that one test leaves alive is the same worker's for the next."""
+    """Return a shared backend for one test; actors that a test leaves alive serve the same workers in the next."""
     loan = Loan(*_kept(), builds=type)
     yield loan
     loan.close()
@@ -76,7 +76,7 @@ def lent(name, **options):
 
 @contextmanager
 def lending():
-    """Services that are built meanwhile have their workers in actors that are lent."""
+    """Run workers of services that are built in the body in shared actors."""
     up()
     with ExitStack() as stack:
         for module in ("workers.create", "collectors.assembly", "rollout_workers.worker_set.recipe"):
@@ -85,7 +85,7 @@ def lending():
 
 
 def collector(*args, **options):
-    """A `RayCollector` in actors that are lent."""
+    """Return a `RayCollector` with shared actors."""
     from swath import RayCollector
 
     with lending():
@@ -93,7 +93,7 @@ def collector(*args, **options):
 
 
 class Changeling:
-    """Is what it was built as last."""
+    """An object that delegates to the last one that was built."""
 
     def __init__(self, build):
         self.become(build)
@@ -106,12 +106,12 @@ class Changeling:
 
 
 class Loan:
-    """A backend whose workers begin their first lives in actors that earlier ones have left alive, if there are such.
+    """A backend whose workers begin their first lives in idle actors of earlier workers, if there are any.
 
     Args:
-        backend: others use it too, one after another.
-        idle: workers that have nothing to do, by name, public methods and what Ray was asked for.
-        builds: what is built anew in actors that are alive; what is no class may fail, and is built in a fresh one.
+        backend: the shared backend.
+        idle: idle workers by name, public methods and resources.
+        builds: classes that can be built in running actors; a function may fail, and is built in a new actor.
     """
 
     def __init__(self, backend, idle, builds=object):
@@ -131,11 +131,12 @@ class Loan:
 
     def close(self):
         workers, self._workers = self._workers, []
-        free = {self._backend.call(one, "become", dict): one for one in workers if one.name.life == 0}
+        free = {self._backend.call(worker, "become", dict): worker for worker in workers if worker.name.life == 0}
         waiting = list(free)
         while waiting and self._backend.wait(waiting, CLOSE_S):
             waiting = [ticket for ticket in waiting if not ticket.done]
-        free = {one for ticket, one in free.items() if ticket.done and not (one.kill_reason or one.ended.done)}
+        answered = [worker for ticket, worker in free.items() if ticket.done]
+        free = {worker for worker in answered if not (worker.kill_reason or worker.ended.done)}
         for worker in workers:
             if worker in free and _kind(worker.job) not in (None, *self._idle):
                 self._idle[_kind(worker.job)] = worker
@@ -144,6 +145,6 @@ class Loan:
 
 
 def _kind(job):
-    """Whose actors a worker can do with; others have had things done to them that cannot be undone."""
+    """Return what distinguishes actors that a worker can use: some changes of an actor are permanent."""
     first = job.name.life == 0 and job.threads == 1 and not job.initializer and "name" not in job.resources
     return (Name(job.name.worker, 0), job.public, str(sorted(job.resources.items()))) if first else None

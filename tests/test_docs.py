@@ -1,7 +1,7 @@
-"""Every Python block of the README and of the documentation runs as it stands, without a warning.
+"""All Python blocks of the README and of the documentation run unchanged, without a warning.
 
-Of the shell's blocks, lines that collect to disk run as they stand, lines that train with workers, examine or measure
-are cut short; all others name commands, options, extras and files that there are: see `doc_commands`.
+In shell blocks, lines that collect to disk run unchanged, lines that train with workers, examine or measure are
+shortened; commands, options, extras and files of all others must exist: see `doc_commands`.
 """
 
 import re
@@ -25,7 +25,7 @@ from swath import rollout_workers
 
 
 def prepare(page):
-    """Skip a page whose examples need what is not installed."""
+    """Skip a page whose examples need packages that are not installed."""
     if "pyarrow" in page.read_text():
         pytest.importorskip("pyarrow")
     if "mpe2" in page.read_text():
@@ -54,7 +54,7 @@ def run_blocks(page):
 
 @pytest.fixture
 def threads():
-    """The command line sets torch's threads for its process."""
+    """Restore torch's threads, which the command line sets for its process."""
     before = torch.get_num_threads()
     yield
     torch.set_num_threads(before)
@@ -92,14 +92,14 @@ def test_the_readmes_example_has_twelve_lines():
 
 @pytest.mark.parametrize("page", ["docs/design.md", "CONTRIBUTING.md"])
 def test_files_that_are_named_are_there(page):
-    """In full, below `src/swath`, or by the end of the path."""
+    """Check that files in the pages exist: full paths, below `src/swath`, or ends of paths."""
     named = re.findall(r"`((?:[a-z_]+/)*[a-z_]+\.py)`", (ROOT / page).read_text())
-    there = ["/" + file.relative_to(ROOT).as_posix() for top in ("src", "tests") for file in (ROOT / top).rglob("*.py")]
-    assert [name for name in named if not any(path.endswith("/" + name) for path in there)] == []
+    files = ["/" + file.relative_to(ROOT).as_posix() for top in ("src", "tests") for file in (ROOT / top).rglob("*.py")]
+    assert [name for name in named if not any(path.endswith("/" + name) for path in files)] == []
 
 
 def rows(page, heading):
-    """The cells of the table that has this heading, below its own first lines."""
+    """Return the cells of the table below this heading, without the first lines."""
     _, _, below = page.read_text().partition(f"| {heading} |")
     lines = below.split("\n\n", maxsplit=1)[0].splitlines()
     return [[cell.strip() for cell in line.strip("|").split(" | ")] for line in lines[2:]]
@@ -112,10 +112,10 @@ def test_the_reference_has_every_public_name(package):
     described = [getattr(import_module(home), name) for home, _, name in paths]
     headed = re.findall(r"^### `(\w+)`", text, re.MULTILINE)
     module = import_module(package)
-    known = (*headed, "__version__", "annotations", "TYPE_CHECKING")
+    ignored = (*headed, "__version__", "annotations", "TYPE_CHECKING")
     names = getattr(module, "__all__", None) or [name for name in dir(module) if not name.startswith("_")]
-    public = [name for name in names if name not in known and not ismodule(getattr(module, name))]
-    assert [name for name in public if not any(getattr(module, name) is one for one in described)] == []
+    public = [name for name in names if name not in ignored and not ismodule(getattr(module, name))]
+    assert [name for name in public if not any(getattr(module, name) is entry for entry in described)] == []
 
 
 def test_names_of_rllib_are_where_the_page_says():

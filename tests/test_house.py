@@ -1,4 +1,4 @@
-"""The rules of the house that no linter knows."""
+"""House rules that no linter checks."""
 
 import ast
 import inspect
@@ -12,7 +12,7 @@ from swath.rollout_workers.config.settings import SETTINGS
 
 SOURCE = Path(swath.__file__).parent
 FACES = ("collectors/", "evaluation/", "rollout_workers/", "cli/", "testing/", "weights/schemes", "weights/updaters")
-"""Packages and modules whose callers are users, who expect the field's parameter lists."""
+"""Packages and modules for users, with the field's parameter lists."""
 
 MODULES = {path.relative_to(SOURCE).as_posix(): ast.parse(path.read_text()) for path in sorted(SOURCE.rglob("*.py"))}
 FOR_USERS = {
@@ -25,8 +25,8 @@ FOR_USERS = {
     "workers/ray/worker.py forward",
     "workers/registered.py _refuse",
 }
-"""Called with keywords of the user's: to make an env, or for a method of a worker that is reached by its path; for a
-policy that is called through another function; or to say which of them is misspelt."""
+"""Functions that users call with keywords: to build an env, to call a method of a worker by its path, to call a policy
+through another function, or to find a misspelt keyword."""
 
 BELOW_THE_FACES = {name: tree for name, tree in MODULES.items() if not name.startswith(FACES)}
 
@@ -36,7 +36,7 @@ def functions(tree: ast.Module) -> Iterator[ast.FunctionDef | ast.AsyncFunctionD
 
 
 def calls_of(tree: ast.Module, *methods: str) -> list[str]:
-    """What the methods of these names are called on, as written."""
+    """Return the source of the objects on which methods with certain names are called."""
     calls = (node.func for node in ast.walk(tree) if isinstance(node, ast.Call))
     return [
         ast.unparse(func.value) for func in calls if isinstance(func, ast.Attribute) and func.attr in methods
@@ -59,9 +59,9 @@ def test_a_public_name_resolves_and_says_what_it_is_in_one_line(name):
 def test_type_checkers_and_the_interpreter_see_the_same_public_names():
     guarded = next(node for node in MODULES["__init__.py"].body if isinstance(node, ast.If))
     imports = (node for node in guarded.body if isinstance(node, ast.ImportFrom))
-    seen = {alias.asname or alias.name: node.module for node in imports for alias in node.names}
-    assert seen == swath._MODULES
-    assert sorted(swath.__all__) == sorted([*seen, "__version__"])
+    imported = {alias.asname or alias.name: node.module for node in imports for alias in node.names}
+    assert imported == swath._MODULES
+    assert sorted(swath.__all__) == sorted([*imported, "__version__"])
     assert set(swath.__all__) <= set(dir(swath))
 
 

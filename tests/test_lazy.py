@@ -58,17 +58,17 @@ KEYWORDS = [
 ]
 
 
-@pytest.mark.parametrize(("name", "word", "meant"), KEYWORDS)
-def test_a_misspelt_keyword_is_named_before_any_that_is_missing(name, word, meant):
+@pytest.mark.parametrize(("name", "word", "suggestion"), KEYWORDS)
+def test_a_misspelt_keyword_is_named_before_any_that_is_missing(name, word, suggestion):
     with pytest.raises(TypeError) as caught:
         getattr(swath, name)(**{word: 8})
-    end = "" if meant is None else f"; did you mean {meant!r}?"
+    end = "" if suggestion is None else f"; did you mean {suggestion!r}?"
     assert str(caught.value) == f"{name} got an unexpected keyword argument {word!r}{end}"
 
 
 def test_a_class_of_the_users_is_called_by_its_own_name():
     class Mine(swath.MultiSyncCollector):
-        """With nothing of its own."""
+        """A class without changes."""
 
     with pytest.raises(TypeError, match=r"^Mine got an unexpected keyword argument 'sede'; did you mean 'seed'\?$"):
         Mine("CartPole-v1", frames_per_batch=8, sede=0)

@@ -1,4 +1,4 @@
-"""What Swath no longer has is refused by name: what is tried, the error, and the way out that its message names."""
+"""Removed features are refused by name: the attempt, the error, and the remedy in its message."""
 
 import gymnasium as gym
 import numpy as np
@@ -11,7 +11,7 @@ from swath.rollout_workers import AlgorithmConfig, MultiAgentBatch, RandomPolicy
 
 
 class Written:
-    """A replay buffer that workers write to themselves."""
+    """A replay buffer that workers write to directly."""
 
     def client(self):
         return Written()
@@ -21,7 +21,7 @@ class Written:
 
 
 class EmptyState(RandomPolicy):
-    """Its first state is empty."""
+    """A policy with an empty initial state."""
 
     def get_initial_state(self):
         return [{}]
@@ -34,7 +34,7 @@ VECTORS, COMPRESS = "take more workers, or gymnasium's AsyncVectorEnv", "savez_c
 
 
 def evaluator_of_creator(**options):
-    """An evaluator in envs of TorchRL that share their state."""
+    """Evaluate in TorchRL envs with a common state."""
     envs = pytest.importorskip("torchrl.envs")
     creator = envs.EnvCreator(lambda: envs.GymEnv("CartPole-v1"))
     return Evaluator(creator, policy_factory=dict, **options)
@@ -70,7 +70,7 @@ ATTRIBUTES = [
     (swath, "RayReplayBuffer", "torchrl.data.RayReplayBuffer"),
     (rollout_workers, "RepeatedValues", "padded values and their lengths as two columns"),
     *((rollout_workers, name, COMPRESS) for name in OF_PACKAGE.split()),
-    *((made, name, COMPRESS) for made in (SampleBatch(), MultiAgentBatch({}, 0)) for name in OF_BATCHES.split()),
+    *((batch, name, COMPRESS) for batch in (SampleBatch(), MultiAgentBatch({}, 0)) for name in OF_BATCHES.split()),
 ]
 
 

@@ -32,10 +32,10 @@ def test_the_next_root_goes_on_without_overlap():
     st.tuples(st.sampled_from(ROLES), st.integers(0, 2**16 - 1), st.integers(0, 2**12 - 1)),
     st.tuples(st.sampled_from(PER_EPISODE), st.just(0), st.integers(0, 2**28 - 1)),
 )
-def test_every_seed_is_legal_and_different_inputs_give_different_seeds(root, one, other):
-    assert 1 <= derive(root, *one) <= LARGEST
-    assert derive(root, *one) == derive(root, *one)
-    assert derive(root, *one) != derive(root, *other)
+def test_every_seed_is_legal_and_different_inputs_give_different_seeds(root, first, second):
+    assert 1 <= derive(root, *first) <= LARGEST
+    assert derive(root, *first) == derive(root, *first)
+    assert derive(root, *first) != derive(root, *second)
 
 
 def test_seeds_are_the_same_in_another_process():

@@ -1,4 +1,4 @@
-"""The source has no tricks: it patches nothing of others, and uses none of their private names."""
+"""The source has no tricks: no patches, and no private names of other packages."""
 
 import ast
 from pathlib import Path
@@ -19,8 +19,8 @@ FORBIDDEN_TEXT = ("TESTING_ONLY", "meta_path", "noqa: SLF001", "__signature__", 
 
 
 def tricks(text: str) -> list[str]:
-    """Each trick in a module, as it is written there."""
-    found = [each for each in FORBIDDEN_TEXT if each in text]
+    """Return the source of each trick in a module."""
+    found = [trick for trick in FORBIDDEN_TEXT if trick in text]
     for node in ast.walk(ast.parse(text)):
         match node:
             case ast.Assign(targets=targets) | ast.Delete(targets=targets):
@@ -30,8 +30,8 @@ def tricks(text: str) -> list[str]:
             case ast.Call(func=ast.Name("locals")) | ast.FunctionDef(name="__new__"):
                 found.append("locals()" if isinstance(node, ast.Call) else "__new__")
             case ast.Call(func=ast.Name("getattr" | "setattr"), args=[of, ast.Constant(str(name)), *_]):
-                own = ast.unparse(of) == "self" or not name.startswith("_") or name.endswith("__")
-                found += [] if own else [ast.unparse(node)]
+                is_own = ast.unparse(of) == "self" or not name.startswith("_") or name.endswith("__")
+                found += [] if is_own else [ast.unparse(node)]
             case ast.Call(func=ast.Attribute(attr="update" | "pop" | "setdefault" | "clear", value=on)):
                 found += [ast.unparse(node)] if ast.unparse(on) == "sys.modules" else []
             case ast.ImportFrom(module=str(module), level=0, names=names):
@@ -55,7 +55,7 @@ def _is_private(path: str) -> bool:
 @pytest.mark.parametrize("name", [path.relative_to(SOURCE).as_posix() for path in sorted(SOURCE.rglob("*.py"))])
 def test_a_module_has_no_tricks(name):
     found = tricks((SOURCE / name).read_text())
-    assert [each for each in found if not (each == "__new__" and name in MADE_BY_THE_CLASS)] == []
+    assert [trick for trick in found if not (trick == "__new__" and name in MADE_BY_THE_CLASS)] == []
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def visiting(make_backend, test):
 
 
 class MaskedEnv(gym.Env):
-    """Pay for the actions that the mask in the observation forbids; an episode has five steps."""
+    """An env that rewards actions that its mask forbids; an episode has five steps."""
 
     observation_space = spaces.Dict(x=spaces.Box(-9, 9, (2,), np.float32), action_mask=spaces.MultiBinary(3))
     action_space = spaces.Discrete(3)

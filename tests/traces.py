@@ -1,4 +1,4 @@
-"""What is there of this process: the processes below it, its threads, descriptors and blocks of shared memory."""
+"""Resources of this process: child processes, threads, descriptors and blocks of shared memory."""
 
 import gc
 import os
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def descriptors():
-    """What is open, by kind: numbers of sockets and pipes are new each time."""
+    """Return open descriptors by kind, since numbers of sockets and pipes change."""
     found = []
     for path in Path("/proc/self/fd").iterdir():
         with suppress(FileNotFoundError):  # of the directory itself
@@ -18,14 +18,14 @@ def descriptors():
 
 
 def left():
-    """Processes below this one, threads, descriptors, blocks of shared memory."""
+    """Return child processes, threads, descriptors, blocks of shared memory."""
     gc.collect()
     maps = Path("/proc/self/maps").read_text()
     return set(children()), threading.active_count(), descriptors(), maps.count("memfd:")
 
 
 def require_no_more_than(before):
-    """Of what `left` tells; what others left may end meanwhile."""
+    """Assert that no resources were added to those of `left`; earlier ones may have ended."""
     processes, threads, fds, blocks = left()
     assert processes <= before[0]
     assert threads <= before[1]
@@ -34,7 +34,7 @@ def require_no_more_than(before):
 
 
 def children():
-    """Processes of this one and of its children, but for those that have ended."""
+    """Return the ids of all descendants, except ended ones."""
     found, above = [], [os.getpid()]
     while above:
         below = [pid for task in _tasks(above.pop()) for pid in _below(task)]

@@ -29,8 +29,7 @@ class WorkerLate(SwathError, TimeoutError):  # noqa: N818
 
     def __init__(self, message: str, *, workers: tuple[int, ...] = (), deadline: float | None = None) -> None:
         super().__init__(message)
-        self.workers = workers
-        self.deadline = deadline
+        self.workers, self.deadline = workers, deadline
 
 
 class WorkerLost(SwathError):  # noqa: N818
@@ -44,9 +43,7 @@ class WorkerLost(SwathError):  # noqa: N818
 
     def __init__(self, message: str, *, worker: int = 0, life: int = 0, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
         super().__init__(message)
-        self.worker = worker
-        self.life = life
-        self.exit = exit
+        self.worker, self.life, self.exit = worker, life, exit
 
 
 class PlacementFailed(SwathError, TimeoutError):  # noqa: N818
@@ -59,8 +56,7 @@ class PlacementFailed(SwathError, TimeoutError):  # noqa: N818
 
     def __init__(self, message: str, *, asked: str = "", available: str = "") -> None:
         super().__init__(message)
-        self.asked = asked
-        self.available = available
+        self.asked, self.available = asked, available
 
 
 class FleetFailed(SwathError):  # noqa: N818
@@ -85,8 +81,7 @@ class RemoteFailure(SwathError):  # noqa: N818
 
     def __init__(self, message: str, *, type_name: str = "", traceback: str = "") -> None:
         super().__init__(message)
-        self.type_name = type_name
-        self.traceback = traceback
+        self.type_name, self.traceback = type_name, traceback
 
 
 class Superseded(SwathError):  # noqa: N818

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Collection, Iterable, Sequence
 from difflib import get_close_matches
 from functools import partial, wraps
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Collection, Iterable, Sequence
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")

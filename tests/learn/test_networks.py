@@ -1,4 +1,4 @@
-"""What the reference learner is made of: encoders, networks, heads, policies, and what fits an env by default."""
+"""Parts of the reference learner: encoders, networks, heads, policies, and the defaults for an env."""
 
 import copy
 import math
@@ -143,15 +143,15 @@ def test_on_a_bound_the_probability_is_all_that_lies_beyond(low, high):
     action, log_prob = head.sample(out)
     assert ((action >= low) & (action <= high)).all()
     for bound in (head.low, head.high):
-        there = (action == bound).squeeze(-1)
-        (probability,) = log_prob[there].exp().unique()
-        assert there.float().mean().item() == pytest.approx(probability.item(), abs=0.01)
+        on_bound = (action == bound).squeeze(-1)
+        (probability,) = log_prob[on_bound].exp().unique()
+        assert on_bound.float().mean().item() == pytest.approx(probability.item(), abs=0.01)
 
 
 def test_sampled_log_probabilities_are_those_of_the_sampled_actions():
     head, out = head_of([-1.0, -INF, 0.0], [1.0, 3.0, INF]), torch.randn(1000, 3)
     action, log_prob = head.sample(out)
-    assert all(there.any() for there in (action[:, 0].abs() == 1, action[:, 1] == 3, action[:, 2] == 0))
+    assert all(on_bound.any() for on_bound in (action[:, 0].abs() == 1, action[:, 1] == 3, action[:, 2] == 0))
     assert torch.equal(head.log_prob(out, action), log_prob)
 
 
@@ -241,17 +241,17 @@ MASKED = [
     (spaces.Discrete(4, start=2), [[0, 1, 1, 0], [1, 0, 0, 0], [0, 0, 0, 0]], [(2,), (1,), (4,)]),
     (spaces.MultiDiscrete([2, 3]), [[0, 1, 1, 1, 0], [1, 1, 0, 0, 0], [1, 0, 0, 0, 1]], [(1, 2), (2, 3), (1, 1)]),
 ]
-"""Spaces, masks of three rows, and how many actions of each choice they allow; where nothing is allowed all is."""
+"""Spaces, masks of three rows, and numbers of allowed actions of each choice; a mask of zeros allows all."""
 
 
 @pytest.mark.parametrize(("space", "masks", "allowed"), MASKED, ids=["discrete", "multi-discrete"])
 @pytest.mark.parametrize("dtype", [torch.bool, torch.int8, torch.float32])
 def test_forbidden_actions_have_probability_0_for_acting_and_for_learning(space, masks, allowed, dtype):
     mask = torch.tensor(masks).to(dtype)
-    seen = spaces.Dict(action_mask=spaces.MultiBinary(mask.shape[1]), x=BOX)
-    policy, x = small_policy(space, seen), torch.zeros(3, 3)
+    observation_space = spaces.Dict(action_mask=spaces.MultiBinary(mask.shape[1]), x=BOX)
+    policy, x = small_policy(space, observation_space), torch.zeros(3, 3)
     assert policy.in_keys == ["x", "action_mask"]
-    with torch.no_grad():  # without a preference, entropy is the logarithm of how many actions there are
+    with torch.no_grad():  # of a uniform distribution, the entropy is the logarithm of the number of actions
         policy.network.weight_1.zero_()
     drawn = [policy(x, mask, exploration_type=kind) for kind in [ExplorationType.RANDOM] * 200 + [ExplorationType.MODE]]
     for row, counts in enumerate(allowed):
@@ -264,7 +264,7 @@ def test_forbidden_actions_have_probability_0_for_acting_and_for_learning(space,
     assert entropy.tolist() == pytest.approx([math.log(math.prod(counts)) for counts in allowed])
     assert torch.equal(log_prob, drawn[0][1])
     (log_prob + entropy).sum().backward()
-    assert all(each.grad.isfinite().all() for each in policy.network.parameters())
+    assert all(parameter.grad.isfinite().all() for parameter in policy.network.parameters())
 
 
 def test_a_mask_that_says_nothing_of_the_action_is_refused_and_one_beside_an_image_is_not():

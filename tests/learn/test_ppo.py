@@ -27,8 +27,8 @@ def weights_of(policy):
     return {name: value.clone() for name, value in policy.state_dict().items()}
 
 
-def same(one, other):
-    return one.keys() == other.keys() and all(torch.equal(one[name], other[name]) for name in one)
+def same(first, second):
+    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
 def test_rows_are_the_frames_with_advantages_and_targets():
@@ -120,7 +120,7 @@ def test_the_learning_rate_falls_with_the_frames_learnt_from_and_gradients_are_s
     policy = small_policy()
     learner = PPO(policy, dataclasses.replace(WHOLE, total_frames=200, learning_rate=1e-3, max_grad_norm=1e-3))
     losses = [learner.update(batch_of(policy, seed=seed)) for seed in range(3)]
-    assert [each["learning_rate"] for each in losses] == pytest.approx([1e-3, 5e-4, 0])
+    assert [statistics["learning_rate"] for statistics in losses] == pytest.approx([1e-3, 5e-4, 0])
     assert losses[-1]["gradient_norm"] > 1e-2
     total = torch.stack([parameter.grad.norm() for parameter in policy.parameters()]).norm()
     assert total.item() == pytest.approx(1e-3, rel=1e-3)
@@ -136,13 +136,13 @@ def test_a_restored_learner_goes_on_bit_for_bit(tmp_path):
     save_checkpoint(tmp_path / "state.safetensors", {"policy": policy.state_dict(), "learner": learner.state_dict()})
     expected = [learner.update(batch) for batch in batches[2:]]
 
-    other = small_policy(seed=99)
+    second = small_policy(seed=99)
     state = load_checkpoint(tmp_path / "state.safetensors")
-    other.load_state_dict(state["policy"])
-    restored = PPO(other, config)
+    second.load_state_dict(state["policy"])
+    restored = PPO(second, config)
     restored.load_state_dict(state["learner"])
     assert [restored.update(batch) for batch in batches[2:]] == expected
-    assert same(weights_of(policy), weights_of(other))
+    assert same(weights_of(policy), weights_of(second))
     assert (restored.frames, restored.updates) == (400, 4)
 
 

@@ -1,11 +1,11 @@
-"""A PettingZoo env whose numbers say where they come from, and whose agents leave one after another."""
+"""A PettingZoo env whose numbers identify agent and step, and whose agents leave one after another."""
 
 import numpy as np
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
 
 LIVES = {"cow_0": 2, "cow_1": 4, "dog": 3}
-"""How many steps each agent stays."""
+"""Number of steps of each agent."""
 
 NUMBER = {agent: number for number, agent in enumerate(LIVES)}
 LENGTH = max(LIVES.values())
@@ -58,7 +58,7 @@ class Herd(ParallelEnv):
 
 
 class MaskedHerd(Herd):
-    """Each agent may only take the action that has the number of the step, and is told so."""
+    """A herd with action masks: each agent must take the action with the number of the step."""
 
     def observation_space(self, agent):
         plain = super().observation_space(agent)
@@ -66,8 +66,8 @@ class MaskedHerd(Herd):
 
     def _seen(self, agents):
         return {
-            agent: {"observation": seen, "action_mask": self._allowed(agent)}
-            for agent, seen in super()._seen(agents).items()
+            agent: {"observation": observation, "action_mask": self._allowed(agent)}
+            for agent, observation in super()._seen(agents).items()
         }
 
     def _allowed(self, agent):

@@ -54,8 +54,8 @@ def test_observations_of_float64_are_kept_if_that_is_asked_for():
         def _seen(self, agents):
             return {agent: np.array([1.7e9 + self.step_number]) for agent in agents}
 
-    seen = collected(Clocks, frames=2, keep_float64=True)["next", "cow", "observation"]
-    assert (seen[..., 0] - 1.7e9).tolist() == [[1, 1], [2, 2]]
+    observations = collected(Clocks, frames=2, keep_float64=True)["next", "cow", "observation"]
+    assert (observations[..., 0] - 1.7e9).tolist() == [[1, 1], [2, 2]]
     with pytest.warns(UserWarning, match=r"the env returned 1700000000\.0 for 'observation', which becomes float32"):
         assert collected(Clocks, frames=2)["cow", "observation"].dtype == torch.float32
 
@@ -63,8 +63,8 @@ def test_observations_of_float64_are_kept_if_that_is_asked_for():
 def test_a_reward_that_float32_cannot_hold_is_an_error_that_names_the_agent():
     class Generous(Herd):
         def step(self, actions):
-            seen, rewards, *rest = super().step(actions)
-            return seen, rewards | {"dog": 1e39}, *rest
+            observations, rewards, *rest = super().step(actions)
+            return observations, rewards | {"dog": 1e39}, *rest
 
     with pytest.raises(BadAnswer, match=r"the reward 1e\+39 of agent 'dog', which float32 cannot hold"):
         collected(Generous)
@@ -76,13 +76,13 @@ def test_absent_agents_have_zeros_and_no_mask():
         for row, (life, number) in enumerate(zip(lives, numbers, strict=True)):
             for t in range(2 * LENGTH):
                 episode, step = divmod(t, LENGTH)
-                seen = [number, -1, episode, step] if step < life else [0, 0, 0, 0]
+                observations = [number, -1, episode, step] if step < life else [0, 0, 0, 0]
                 assert batch[group, "mask"][t, row] == (step < life)
-                assert batch[group, "observation"][t, row].tolist() == seen
+                assert batch[group, "observation"][t, row].tolist() == observations
                 led_to = [number, -1, episode, step + 1] if step < life else [0, 0, 0, 0]
                 assert batch["next", group, "observation"][t, row].tolist() == led_to
-                paid = 100 * number + 10 * (step + 1) + batch[group, "action"][t, row] if step < life else 0
-                assert batch["next", group, "reward"][t, row] == paid
+                reward = 100 * number + 10 * (step + 1) + batch[group, "action"][t, row] if step < life else 0
+                assert batch["next", group, "reward"][t, row] == reward
                 assert batch["next", group, "mask"][t, row] == (step + 1 < life)
 
 
@@ -126,16 +126,16 @@ def test_a_tensordict_policy_with_nested_keys_acts():
 @pytest.mark.parametrize("copies", [None, 2])
 def test_equal_seeds_give_equal_data_here_and_in_processes(copies):
     frames = 2 * LENGTH * (copies or 1)
-    here = collected(frames=frames, seed=7, envs_per_worker=copies)
-    same_data(collected(frames=frames, seed=7, envs_per_worker=copies), here)
+    expected = collected(frames=frames, seed=7, envs_per_worker=copies)
+    same_data(collected(frames=frames, seed=7, envs_per_worker=copies), expected)
     fleet = MultiSyncCollector([Herd], None, frames_per_batch=frames, total_frames=frames, envs_per_worker=copies)
     try:
         fleet.set_seed(7)
-        there = fleet.next()
+        fleet_batch = fleet.next()
     finally:
         fleet.shutdown()
     for key in (("cow", "observation"), ("cow", "action"), ("next", "dog", "reward")):
-        assert torch.equal(there.reshape(here.batch_size)[key], here[key])
+        assert torch.equal(fleet_batch.reshape(expected.batch_size)[key], expected[key])
 
 
 def test_a_limit_of_steps_truncates_who_is_there():
@@ -155,8 +155,8 @@ def test_random_actions_cover_each_agents_space_and_obey_its_mask():
     assert set(batch["dog", "action"].unique().tolist()) == {0, 1, 2, 3, 4}
     batch = collected(MaskedHerd, frames=2 * LENGTH)
     assert batch["cow", "action_mask"].shape == (2 * LENGTH, 2, 3)
-    there, steps = batch["cow", "mask"], torch.arange(2 * LENGTH) % LENGTH
-    assert torch.equal(batch["cow", "action"][there], (steps[:, None] % 3).expand(-1, 2)[there])
+    present, steps = batch["cow", "mask"], torch.arange(2 * LENGTH) % LENGTH
+    assert torch.equal(batch["cow", "action"][present], (steps[:, None] % 3).expand(-1, 2)[present])
 
 
 class Stumbling(Herd):

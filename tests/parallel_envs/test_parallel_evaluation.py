@@ -11,22 +11,22 @@ from herd import LENGTH, LIVES, NUMBER, Herd
 
 
 def resting():
-    """Every agent's action is 0."""
+    """Return a policy whose actions are all 0."""
     keys = [((group, "observation"), (group, "action")) for group in ("cow", "dog")]
-    zero = [TensorDictModule(lambda x: x[..., 0].long() * 0, in_keys=[seen], out_keys=[act]) for seen, act in keys]
+    zero = [TensorDictModule(lambda x: x[..., 0].long() * 0, [read], [written]) for read, written in keys]
     return TensorDictSequential(*zero)
 
 
 def earned(*agents):
-    """What agents earn in an episode in which they rest."""
+    """Return the reward of agents in an episode in which all actions are 0."""
     return sum(100 * NUMBER[agent] + 10 * step for agent in agents for step in range(1, LIVES[agent] + 1))
 
 
 def evaluated(env=Herd, **options):
-    given = {"policy": resting(), "reward_keys": ("next", "cow", "reward"), **options}
-    with Evaluator(env, per_episode=True, **given) as evaluator:
+    arguments = {"policy": resting(), "reward_keys": ("next", "cow", "reward"), **options}
+    with Evaluator(env, per_episode=True, **arguments) as evaluator:
         result = evaluator.evaluate()
-    return [result[f"eval/episode_{what}"] for what in ("rewards", "lengths")]
+    return [result[f"eval/episode_{name}"] for name in ("rewards", "lengths")]
 
 
 @pytest.mark.parametrize("slots", [None, 3])

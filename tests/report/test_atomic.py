@@ -15,13 +15,13 @@ with replacing(sys.argv[1], folder=sys.argv[2] == "folder"):
 """
 
 
-def die_while_writing(path, what="file"):
-    ended = subprocess.run([sys.executable, "-c", KILLED, path, what], timeout=300, check=False)
+def die_while_writing(path, kind):
+    ended = subprocess.run([sys.executable, "-c", KILLED, path, kind], timeout=300, check=False)
     assert ended.returncode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("folder", [False, True])
-def test_what_appears_is_whole_when_the_block_ends_and_not_there_if_it_raises(folder, tmp_path):
+def test_a_file_or_folder_appears_when_the_block_ends_and_not_if_it_raises(folder, tmp_path):
     target = tmp_path / "deep" / "a.txt"
     with replacing(target, folder=folder) as draft:
         (draft / "c.txt" if folder else draft).write_text("new")
@@ -33,29 +33,23 @@ def test_what_appears_is_whole_when_the_block_ends_and_not_there_if_it_raises(fo
     assert len([*tmp_path.rglob("*")]) == 2 + folder, "no draft is left"
 
 
-@pytest.mark.parametrize(("name", "what"), [("c.safetensors", "file"), ("film-7.mp4", "file"), ("part-0", "folder")])
-def test_a_draft_of_a_killed_writer_goes_when_a_file_of_its_kind_is_written(name, what, tmp_path):
-    die_while_writing(tmp_path / name, what)
+@pytest.mark.parametrize(("name", "kind"), [("c.safetensors", "file"), ("film-7.mp4", "file"), ("part-0", "folder")])
+def test_a_draft_of_a_killed_writer_goes_when_a_file_of_its_kind_is_written(name, kind, tmp_path):
+    die_while_writing(tmp_path / name, kind)
     assert len([*tmp_path.iterdir()]) == 1
     with replacing(tmp_path / "other.txt"):
         assert len([*tmp_path.iterdir()]) == 2, "another kind of file"
     later = Path(name).with_stem("later")
-    with replacing(tmp_path / later, folder=what == "folder"):
+    with replacing(tmp_path / later, folder=kind == "folder"):
         pass
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted([str(later), "other.txt"])
 
 
-def test_a_draft_of_a_running_writer_stays(tmp_path):
+def test_drafts_of_running_writers_and_other_hidden_files_stay(tmp_path):
+    (tmp_path / ".notes.tmp.mp4").touch()
     with replacing(tmp_path / "film-1.mp4") as first:
         with replacing(tmp_path / "film-2.mp4"):
             pass
-        first.write_text("whole")
-    assert (tmp_path / "film-1.mp4").read_text() == "whole"
-
-
-def test_hidden_files_of_others_stay(tmp_path):
-    other = tmp_path / ".notes.tmp.txt"
-    other.touch()
-    with replacing(tmp_path / "a.txt"):
-        pass
-    assert other.exists()
+        first.write_text("complete")
+    assert (tmp_path / "film-1.mp4").read_text() == "complete"
+    assert (tmp_path / ".notes.tmp.mp4").exists()

@@ -25,7 +25,7 @@ def path(request, tmp_path):
 
 
 def rows_of(first, n, ends=()):
-    """Rows whose entries say which row they are: `first`, `first + 1`, …"""
+    """Return rows numbered `first`, `first + 1`, … in all entries."""
     number = torch.arange(first, first + n)
     return TensorDict(
         {
@@ -51,14 +51,14 @@ def written(path, *parts):
     return writer
 
 
-def same(one, other):
-    keys = set(one.keys(include_nested=True, leaves_only=True))
-    return keys == set(other.keys(include_nested=True, leaves_only=True)) and all(
-        torch.equal(one[key], other[key]) and one[key].dtype == other[key].dtype for key in keys
+def same(first, second):
+    keys = set(first.keys(include_nested=True, leaves_only=True))
+    return keys == set(second.keys(include_nested=True, leaves_only=True)) and all(
+        torch.equal(first[key], second[key]) and first[key].dtype == second[key].dtype for key in keys
     )
 
 
-def test_what_is_written_is_read_entry_by_entry_with_dtypes_and_shapes(path):
+def test_all_entries_are_read_with_dtypes_and_shapes(path):
     written(path, 4, 3)
     data = open_dataset(path)
     assert [part.batch_size[0] for part in data] == [4, 3]
@@ -69,7 +69,7 @@ def test_what_is_written_is_read_entry_by_entry_with_dtypes_and_shapes(path):
     assert (manifest.frames, manifest.episodes, manifest.settings, manifest.state) == (7, 1, {"seed": 3}, {"next": 7})
 
 
-def test_a_part_that_never_came_to_count_is_removed_and_so_are_drafts(path):
+def test_a_part_without_manifest_and_drafts_are_removed(path):
     writer = written(path, 4)
     counted = writer.manifest
     writer.append(rows_of(4, 9), None)
@@ -84,7 +84,7 @@ def test_a_part_that_never_came_to_count_is_removed_and_so_are_drafts(path):
     assert same(open_dataset(path).load(), rows_of(0, 7, ends=(1,)))
 
 
-def test_a_part_that_cannot_be_written_leaves_the_dataset_as_it_was(path, monkeypatch):
+def test_a_part_that_cannot_be_written_does_not_change_the_dataset(path, monkeypatch):
     writer = written(path, 4)
     monkeypatch.setattr("os.fsync", lambda _: (_ for _ in ()).throw(OSError("no space left")))
     with pytest.raises(OSError, match="no space left"):
@@ -103,19 +103,15 @@ def test_rows_of_any_strides_are_written(n, path):
 
 
 @pytest.mark.parametrize("name", ["poles", "deep/poles"])
-def test_a_relative_path_and_a_linked_folder_will_do(name, tmp_path, monkeypatch):
+def test_a_folder_may_be_relative_or_linked_and_tensordict_can_read_its_parts(name, tmp_path, monkeypatch):
     (tmp_path / "far").mkdir()
     (tmp_path / "deep").symlink_to(tmp_path / "far")
     monkeypatch.chdir(tmp_path)
     written(Path(name), 4)
-    assert same(open_dataset(name).load(), rows_of(0, 4, ends=(1,)))
-
-
-def test_the_parts_of_a_folder_are_what_tensordict_reads(tmp_path):
-    written(tmp_path, 4)
-    rows = TensorDict.load_memmap(tmp_path / "part-000000")
+    rows = TensorDict.load_memmap(tmp_path / name / "part-000000")
     assert isinstance(rows["action"], MemoryMappedTensor)
     assert same(rows, rows_of(0, 4, ends=(1,)))
+    assert same(open_dataset(name).load(), rows)
 
 
 def test_the_parts_of_a_parquet_dataset_are_one_table_to_others(tmp_path):
@@ -127,7 +123,7 @@ def test_the_parts_of_a_parquet_dataset_are_one_table_to_others(tmp_path):
     assert table.column("observation").to_pylist()[6] == [6.0] * 6
 
 
-def test_a_folder_with_something_else_in_it_is_left_alone(path):
+def test_a_folder_with_other_files_is_refused_and_does_not_change(path):
     path.mkdir()
     (path / "notes.txt").touch()
     with pytest.raises(ValueError, match="has files in it, but no dataset"):
@@ -152,7 +148,7 @@ def test_a_manifest_that_cannot_be_read_is_named(text, message, tmp_path: Path):
         open_dataset(tmp_path)
 
 
-def test_a_dataset_is_never_begun_twice_and_the_error_says_how_to_go_on(path):
+def test_a_dataset_cannot_be_begun_twice_but_resumed(path):
     written(path, 4)
     with pytest.raises(FileExistsError, match=r"holds a dataset; DatasetWriter\.resume.* goes on with it, or choose"):
         DatasetWriter.begin(str(path), {})
@@ -164,48 +160,33 @@ def files_of(path):
     return sorted(file for file in path.rglob("*") if file.is_file() and file.name != NAME)
 
 
-def test_a_file_that_was_cut_is_named_wherever_it_is_read_and_stays_as_it_is(path):
+def test_a_damaged_file_is_named_wherever_it_is_read_and_does_not_change(path):
     written(path, 4, 3)
     data = open_dataset(path)
     for file in files_of(path):
-        whole = file.read_bytes()
+        content = file.read_bytes()
         index = int(file.relative_to(path).parts[0][5:11])
-        for length in {0, len(whole) // 2, len(whole) - 1}:
-            file.write_bytes(whole[:length])
-            for read in (open_dataset, DatasetWriter.resume, lambda _, index=index: data[index], lambda _: data.load()):
-                with pytest.raises(
-                    ValueError, match=f"{file.name} has {length} bytes, {len(whole)} were written; put back"
-                ):
-                    read(path)
-            assert file.stat().st_size == length
-        file.write_bytes(whole)
-    assert same(open_dataset(path, verify=True).load(), rows_of(0, 7, ends=(1,)))
-
-
-def test_a_file_that_is_missing_is_named_wherever_it_is_read(path):
-    written(path, 4)
-    data = open_dataset(path)
-    for file in files_of(path):
-        whole = file.read_bytes()
+        readers = (open_dataset, DatasetWriter.resume, lambda _, index=index: data[index], lambda _: data.load())
         file.unlink()
-        for read in (open_dataset, DatasetWriter.resume, lambda _: data.load()):
+        for read in readers:
             with pytest.raises(FileNotFoundError, match=f"{file.name} is missing; put back a copy of it, or collect"):
                 read(path)
-        file.write_bytes(whole)
-
-
-def test_a_changed_byte_is_found_if_asked(path):
-    written(path, 4)
-    for file in files_of(path):
-        whole = file.read_bytes()
-        file.write_bytes(whole[:-1] + bytes([whole[-1] ^ 1]))
+        for length in {0, len(content) // 2, len(content) - 1}:
+            file.write_bytes(content[:length])
+            message = f"{file.name} has {length} bytes, {len(content)} were written; put back"
+            for read in readers:
+                with pytest.raises(ValueError, match=message):
+                    read(path)
+            assert file.stat().st_size == length
+        file.write_bytes(content[:-1] + bytes([content[-1] ^ 1]))
         open_dataset(path)
         with pytest.raises(ValueError, match=f"{file.name} has the checksum [0-9]+, [0-9]+ was written"):
             open_dataset(path, verify=True)
-        file.write_bytes(whole)
+        file.write_bytes(content)
+    assert same(open_dataset(path, verify=True).load(), rows_of(0, 7, ends=(1,)))
 
 
-def test_a_manifest_that_counts_other_rows_is_not_believed(path):
+def test_a_manifest_with_a_wrong_number_of_rows_is_an_error(path):
     written(path, 4)
     (path / NAME).write_text((path / NAME).read_text().replace('"frames": 4', '"frames": 5'))
     with pytest.raises(ValueError, match=r"part-000000.* has 4 rows, 5 were written"):
@@ -224,7 +205,7 @@ def test_files_are_opened_for_reading_only(path):
 
 
 class Evil:
-    """Makes a file when it is unpickled."""
+    """An object that creates a file when it is unpickled."""
 
     def __init__(self, file):
         self.file = file
@@ -258,7 +239,7 @@ def test_a_pickle_in_a_dataset_is_refused_by_name_and_never_read(add, tmp_path):
     ("name", "rows"),
     [*(("poles", rows) for rows in (20_000, 25_000, 40_000, 100_000)), ("poles.parquet", 40_000)],
 )
-def test_a_full_disk_is_an_error_and_the_dataset_is_as_it_was(name, rows, small_disk):
+def test_a_full_disk_is_an_error_and_does_not_change_the_dataset(name, rows, small_disk):
     if name.endswith(".parquet"):
         pytest.importorskip("pyarrow")
     writer, noise = written(small_disk / name, 4), rows_of(4, rows)

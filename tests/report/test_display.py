@@ -1,4 +1,4 @@
-"""What a display shows of the facts that `stats("both")` of collectors gives, and the view that asks for them."""
+"""The display of `stats("both")` of collectors, and the view that shows it."""
 
 import gc
 import io
@@ -47,7 +47,7 @@ EVALUATION = "evaluation 475.3 [451.2, 498], at step 512, 20 episodes"
 
 
 def opened(*, terminal, width=200):
-    """A display, and what it has drawn since it was asked last."""
+    """Return a display and a function that returns its output since the last call."""
     console = Console(file=io.StringIO(), width=width, height=40, force_terminal=terminal, color_system=None)
     display = Display(console, "CartPole-v1", ("PPO", "seed 0"), HINT)
 
@@ -72,7 +72,7 @@ def lines():
     return display, lambda: drawn().splitlines()
 
 
-def test_the_facts_are_a_few_lines():
+def test_the_stats_are_a_few_lines():
     facts = of_fleet(2, total_frames=400, restarts=1, error="ValueError: no")
     assert stats_lines(facts, {"policy": -0.01234, "value": 12.31}) == [
         "100 of 400 frames (25 %), 25 frames/s, 0:12 left",
@@ -89,7 +89,7 @@ def test_the_facts_are_a_few_lines():
     assert stats_lines({"frames": 0}, {}) == ["0 frames, 0 frames/s", "return -, length -", "version 0"]
 
 
-def test_the_picture_holds_every_fact_and_a_row_per_worker(picture):
+def test_the_view_has_all_stats_and_a_row_per_worker(picture):
     display, drawn = picture
     facts = of_fleet(2, **of_worker(1, state="restarting", life=2, staleness=7), total_frames=400)
     display.show_evaluation(RESULT)
@@ -102,7 +102,7 @@ def test_the_picture_holds_every_fact_and_a_row_per_worker(picture):
     assert rows == [["1", "restarting", "2", "50", "2", "7"]]
 
 
-def test_the_last_line_says_what_goes_on_and_is_gone_at_the_end(picture):
+def test_the_last_line_is_the_activity_and_disappears_at_the_end(picture):
     display, drawn = picture
     display.set_activity("evaluating")
     assert "evaluating" in drawn()
@@ -147,7 +147,7 @@ def test_lines_are_for_results_and_remarks_and_an_evaluation_is_one_line(lines):
 
 
 class Collecting:
-    """Stands in for a collector: answers `stats`."""
+    """A stand-in for a collector, with `stats`."""
 
     def __init__(self, facts):
         self.facts = facts
@@ -158,7 +158,7 @@ class Collecting:
 
 
 class Judging:
-    """Stands in for an evaluator: answers `stats`."""
+    """A stand-in for an evaluator, with `stats`."""
 
     result = {}
 
@@ -167,7 +167,7 @@ class Judging:
 
 
 class Terminal(io.StringIO):
-    """Tells what was written."""
+    """A terminal that notifies of its output."""
 
     def __init__(self):
         super().__init__()
@@ -191,18 +191,18 @@ def terminal():
 
 @pytest.fixture
 def make(terminal):
-    """Makes views on that terminal that are closed at the end."""
-    made = []
+    """Return a function that creates views on the terminal, and close them at the end."""
+    views = []
 
     def view(evaluator=None):
         pictures = {"force_terminal": True, "color_system": None, "_environ": {"TERM": "xterm"}}
         console = Console(file=terminal, width=80, height=30, **pictures)
-        made.append(Progress(console, evaluator=evaluator, every_s=0.01))
-        return made[-1]
+        views.append(Progress(console, evaluator=evaluator, every_s=0.01))
+        return views[-1]
 
     yield view
-    for one in made:
-        one.close()
+    for view in views:
+        view.close()
     assert not threads()
 
 
@@ -210,14 +210,14 @@ def threads():
     return [thread for thread in threading.enumerate() if thread.name == "swath-progress"]
 
 
-def test_a_view_follows_its_collector_until_it_is_closed_and_gives_the_terminal_back(make, terminal):
+def test_a_view_follows_its_collector_until_it_is_closed_and_releases_the_terminal(make, terminal):
     collector, streams = Collecting(of_fleet()), (sys.stdout, sys.stderr)
     with make().watch(collector):
         terminal.await_text("100 ")
         collector.facts = of_fleet(frames=4321)
         terminal.await_text("4,321")
         assert sys.stdout is not streams[0]
-    assert not threads(), "nobody asks any more"
+    assert not threads(), "the view has ended"
     assert (sys.stdout, sys.stderr) == streams
     assert terminal.getvalue().endswith("\x1b[?25h")
 

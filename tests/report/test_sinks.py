@@ -1,4 +1,4 @@
-"""Sinks that write files or serve others, a group of sinks, and one that is fed from a thread."""
+"""Sinks to files and services, a group of sinks, and a sink that is fed from a thread."""
 
 import math
 import sys
@@ -50,7 +50,7 @@ def test_a_resumed_file_loses_the_rows_beyond_the_resumed_frame_and_a_torn_last_
     assert lines(path) == ["frames,a", "10,1.0", "20,2.0", "30,33.0"]
 
 
-def test_files_of_others_are_left_alone(path):
+def test_other_files_do_not_change(path):
     path.write_text("step,a\n1,2\n")
     with pytest.raises(FileExistsError, match=r"metrics\.csv holds the metrics of another run; resume it"):
         CsvSink(path)
@@ -74,8 +74,8 @@ def test_tensorboard_has_scalars_at_their_frames_and_hides_what_lies_beyond_the_
     assert scalars(tmp_path, "train/return") == [(10, 1.0), (20, 1.0), (30, 2.0)]
 
 
-class Listed:
-    """Keeps what it gets; `gate` holds it up, `fails` says which row it refuses."""
+class RecordingSink:
+    """A sink that keeps its rows; `gate` delays it, `fails` is the row that it refuses."""
 
     def __init__(self, fails=None, at_close=False):
         self.rows, self.closed, self.fails, self.at_close = [], 0, fails, at_close
@@ -85,7 +85,7 @@ class Listed:
     def log(self, frames, metrics):
         assert self.gate.wait(DEADLINE_S)
         if frames == self.fails:
-            raise ConnectionError("nobody answers")
+            raise ConnectionError("no answer")
         self.rows.append((frames, dict(metrics)))
 
     def close(self):
@@ -95,8 +95,8 @@ class Listed:
             raise OSError("the door is stuck")
 
 
-def test_a_group_hands_everything_on_and_closes_all_even_when_one_fails():
-    first, second = Listed(at_close=True), Listed(at_close=True)
+def test_a_group_passes_metrics_on_and_closes_all_sinks_even_if_one_fails():
+    first, second = RecordingSink(at_close=True), RecordingSink(at_close=True)
     group = SinkGroup([first, second])
     group.log(5, {"a": 1.0})
     with pytest.raises(OSError, match="the door is stuck"):
@@ -106,52 +106,52 @@ def test_a_group_hands_everything_on_and_closes_all_even_when_one_fails():
 
 
 @pytest.fixture
-def said():
+def errors():
     return []
 
 
-def test_a_detached_sink_gets_every_row_as_it_was_when_it_was_logged(said):
-    sink, metrics = Listed(), {"a": 1.0}
-    detached = DetachedSink(sink, said.append)
+def test_a_detached_sink_gets_every_row_as_it_was_when_it_was_logged(errors):
+    sink, metrics = RecordingSink(), {"a": 1.0}
+    detached = DetachedSink(sink, errors.append)
     detached.log(10, metrics)
     metrics["a"] = 2.0
     detached.log(20, metrics)
     detached.close()
     detached.close()
     assert sink.rows == [(10, {"a": 1.0}), (20, {"a": 2.0})]
-    assert (sink.closed, said) == (1, [])
+    assert (sink.closed, errors) == (1, [])
 
 
-def test_a_row_that_is_refused_is_said_once_and_closes_the_sink(said):
-    sink = Listed(fails=20)
-    detached = DetachedSink(sink, said.append)
+def test_a_refused_row_is_reported_once_and_closes_the_sink(errors):
+    sink = RecordingSink(fails=20)
+    detached = DetachedSink(sink, errors.append)
     for frames in (10, 20):
         detached.log(frames, {})
     assert sink.ended.wait(DEADLINE_S)
     detached.log(30, {})
     detached.close()
-    assert [str(error) for error in said] == ["nobody answers"]
+    assert [str(error) for error in errors] == ["no answer"]
     assert (sink.rows, sink.closed) == ([(10, {})], 1)
 
 
 @pytest.mark.parametrize(
     ("rows", "why"), [(9, "it does not keep up: 3 rows wait for it"), (1, "it is not done after 0.01 s; pending")]
 )
-def test_a_sink_that_hangs_holds_nobody_up(rows, why, said, monkeypatch):
+def test_a_sink_that_hangs_does_not_block(rows, why, errors, monkeypatch):
     monkeypatch.setattr(sinks, "MAX_WAITING", 3)
-    sink = Listed()
+    sink = RecordingSink()
     sink.gate.clear()
-    detached = DetachedSink(sink, said.append, goodbye_s=0.01)
+    detached = DetachedSink(sink, errors.append, goodbye_s=0.01)
     for frames in range(rows):
         detached.log(frames, {})
     detached.close()
-    (error,) = said
+    (error,) = errors
     assert str(error).startswith(why)
     sink.gate.set()
     assert sink.ended.wait(DEADLINE_S)
 
 
-# Services of others: W&B and MLflow as small fakes, Prometheus itself
+# Services: W&B and MLflow as small fakes, Prometheus itself
 
 
 class Refused(Exception):
@@ -159,7 +159,7 @@ class Refused(Exception):
 
 
 class FakeWandb(ModuleType):
-    """The part of W&B that is used; `runs` has what was given and logged, in order."""
+    """The part of W&B that is used; `runs` has arguments and rows of all runs."""
 
     Error = Refused
 
@@ -167,11 +167,13 @@ class FakeWandb(ModuleType):
         super().__init__("wandb")
         self.Settings, self.runs = SimpleNamespace, []
 
-    def init(self, *, settings, reinit, dir, **given):  # noqa: A002  as W&B spells it
-        if given["mode"] == "online":
+    def init(self, *, settings, reinit, dir, **options):  # noqa: A002  as W&B spells it
+        if options["mode"] == "online":
             raise Refused("No API key configured. Use `wandb login` to log in.")
         assert (settings.silent, settings.console, reinit) == (True, "off", "create_new")
-        run = SimpleNamespace(given=given, rows=[], axes=[], offline=True, id=given.get("id", f"id{len(self.runs)}"))
+        run = SimpleNamespace(
+            options=options, rows=[], axes=[], offline=True, id=options.get("id", f"id{len(self.runs)}")
+        )
         run.dir = str(Path(dir) / "wandb" / f"offline-run-{len(self.runs)}-{run.id}" / "files")
         run.define_metric = lambda name, step_metric: run.axes.append((name, step_metric))
         run.log, run.finish = run.rows.append, lambda: None
@@ -210,7 +212,7 @@ class FakeMlflow(ModuleType):
 
     def log_batch(self, run, metrics):
         assert len(metrics) <= 1000
-        self.rows += [(run, one.step, one.key, one.value) for one in metrics]
+        self.rows += [(run, metric.step, metric.key, metric.value) for metric in metrics]
 
 
 @pytest.fixture
@@ -230,19 +232,19 @@ def mlflow(monkeypatch):
     return fake
 
 
-def test_a_run_of_wandb_holds_a_row_per_call_and_goes_on_under_its_id(wandb, tmp_path):
+def test_a_run_of_wandb_has_a_row_per_call_and_is_resumed_under_its_id(wandb, tmp_path):
     sink = logged(WandbSink(tmp_path, name="mine", mode="offline"), (10, {"a": 1.5}), (20, {"a": 2.5, "b": 3.0}))
     assert Path(sink.place).parent == tmp_path / "wandb"
     assert wandb.runs[0].rows == [{"frames": 10, "a": 1.5}, {"frames": 20, "a": 2.5, "b": 3.0}]
     assert wandb.runs[0].axes == [("*", "frames")]
-    assert wandb.runs[0].given == {"project": "swath", "name": "mine", "mode": "offline"}
+    assert wandb.runs[0].options == {"project": "swath", "name": "mine", "mode": "offline"}
     logged(WandbSink(tmp_path, 20, mode="offline"))
-    assert (wandb.runs[1].given["id"], wandb.runs[1].given["resume"]) == (wandb.runs[0].id, "allow")
+    assert (wandb.runs[1].options["id"], wandb.runs[1].options["resume"]) == (wandb.runs[0].id, "allow")
     logged(WandbSink(tmp_path / "other", 20, mode="offline"))  # where no id was kept
-    assert "id" not in wandb.runs[2].given
+    assert "id" not in wandb.runs[2].options
 
 
-def test_a_run_of_mlflow_holds_metrics_at_their_frames_and_goes_on_under_its_id(mlflow, tmp_path):
+def test_a_run_of_mlflow_has_metrics_at_their_frames_and_is_resumed_under_its_id(mlflow, tmp_path):
     sink = MlflowSink(tmp_path, name="mine")
     assert (sink.place, mlflow.runs["run0"].status) == ("file:mlruns", "RUNNING")
     logged(sink, (10, {"train/return": 1.5}), (20, {"eval/reward": math.inf, "loss (mean)=1%": 1.0}))

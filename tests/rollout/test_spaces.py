@@ -1,6 +1,4 @@
-"""What one process promises: any env source looks like B envs stepped together, any policy acts in it, rows are exact.
-
-Here: spaces as leaves: keys, dtypes, what cannot be served, and actions on their way to the envs."""
+"""Spaces as leaves: keys, dtypes, spaces that are not served, and actions for the envs."""
 
 import numpy as np
 import pytest
@@ -45,7 +43,7 @@ def test_other_spaces_are_a_type_error_that_says_where_and_what_is_served(leaves
 @pytest.mark.parametrize(
     "key", ["action", "reward", "done", "terminated", "truncated", "next", "collector", "step_count"]
 )
-def test_an_observation_key_that_a_batch_needs_for_itself_is_a_value_error(key):
+def test_a_reserved_observation_key_is_a_value_error(key):
     with pytest.raises(ValueError, match=rf"observation keys \['{key}'\] clash .* rename them in the env"):
         observation_leaves(spaces.Dict({key: BOX, "fine": BOX}))
     with pytest.raises(ValueError, match="clash"):
@@ -64,23 +62,23 @@ def box(dtype):
 
 @pytest.mark.parametrize("dtype", WHOLE, ids=str)
 @pytest.mark.parametrize("source", WHOLE, ids=str)
-def test_whole_numbers_arrive_unchanged_or_not_at_all(source, dtype):
-    space, held, other = box(dtype), np.iinfo(dtype), np.iinfo(source)
+def test_integers_arrive_unchanged_or_are_refused(source, dtype):
+    space, limits, other = box(dtype), np.iinfo(dtype), np.iinfo(source)
     pack, split, join = packer(observation_leaves(space)), splitter(space), joiner(space)
     for limit in LIMITS:
         for value in (limit - 1, limit, limit + 1):
             if not other.min <= value <= other.max:
                 continue
-            given = np.array([[value]], source)
-            if held.min <= value <= held.max:
-                results = [pack(list(given))[0], np.stack(split([given])), join([given])]
-                assert [(int(each[0, 0]), each.dtype) for each in results] == [(value, dtype)] * 3
+            values = np.array([[value]], source)
+            if limits.min <= value <= limits.max:
+                results = [pack(list(values))[0], np.stack(split([values])), join([values])]
+                assert [(int(result[0, 0]), result.dtype) for result in results] == [(value, dtype)] * 3
                 continue
             with pytest.raises(ValueError, match=rf"the env returned {value} for 'observation', which {dtype} cannot"):
-                pack(list(given))
+                pack(list(values))
             for convert in (split, join):
                 with pytest.raises(ValueError, match=rf"the policy answered {value} for 'action', which {dtype}"):
-                    convert([given])
+                    convert([values])
 
 
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
@@ -89,11 +87,11 @@ def test_floats_may_be_rounded_but_do_not_overflow(source, dtype):
     space, largest = spaces.Box(-np.inf, np.inf, (1,), dtype), np.finfo(dtype).max
     pack = packer(observation_leaves(space))
     with np.errstate(over="ignore"):
-        given = np.array([[float(largest) * 2 if source == "float64" else 2**30]], source)
-    if given < largest:
-        assert pack(list(given))[0] == given
-    elif given > largest:
+        values = np.array([[float(largest) * 2 if source == "float64" else 2**30]], source)
+    if values < largest:
+        assert pack(list(values))[0] == values
+    elif values > largest:
         with pytest.raises(ValueError, match=rf"which {dtype} cannot hold; its observation space is Box"):
-            pack(list(given))
+            pack(list(values))
     if source != "int64":
         assert np.isposinf(pack([np.array([np.inf], source)])[0])

@@ -1,4 +1,4 @@
-"""The checks find what they are for: each kind of damage to good batches is an error that says where."""
+"""The checks find each kind of damage to good batches, and name the place."""
 
 import pytest
 import torch
@@ -32,10 +32,10 @@ def td(good):
     return good.clone()
 
 
-def swap(td, key, one, other):
-    kept = td[key][one].clone()
-    td[key][one] = td[key][other]
-    td[key][other] = kept
+def swap(td, key, first, second):
+    kept = td[key][first].clone()
+    td[key][first] = td[key][second]
+    td[key][second] = kept
 
 
 def test_good_batches_pass(td):

@@ -1,4 +1,4 @@
-"""Counting envs: what they observe can be read back, episodes are as planned, and misuse is refused."""
+"""Counting envs: observations can be decoded, episodes follow their plans, and misuse is refused."""
 
 import numpy as np
 import pytest
@@ -56,9 +56,9 @@ def test_a_script_says_lengths_and_endings_in_turn_each_env_beginning_with_its_o
 
 def test_drawn_episodes_follow_from_the_seed():
     counting = Counting(script=RandomScript(2, 6))
-    one, other = CountingEnv(0, counting), CountingEnv(0, counting)
-    played = [episode(one, seed=7), *(episode(one) for _ in range(20))]
-    assert played == [episode(other, seed=7), *(episode(other) for _ in range(20))]
+    first, second = CountingEnv(0, counting), CountingEnv(0, counting)
+    played = [episode(first, seed=7), *(episode(first) for _ in range(20))]
+    assert played == [episode(second, seed=7), *(episode(second) for _ in range(20))]
     assert {length for length, *_ in played} <= set(range(2, 7))
     assert len(set(played)) > 4
 

@@ -1,4 +1,4 @@
-"""Faults as data: they happen when they should, and lives of workers are told apart though nobody remembers."""
+"""Faults as data: they happen at their steps, and lives of workers are distinguished across processes."""
 
 import gymnasium as gym
 import numpy as np
@@ -10,19 +10,19 @@ LONG = Counting(script=Script(lengths=(ENDLESS,)))
 
 
 def stepped(env, n):
-    """Which of the next n steps are made."""
-    made = []
+    """Return the numbers of the next n steps that do not raise."""
+    successful = []
     for step in range(1, n + 1):
         try:
             env.step(env.action_space.sample())
         except EnvBroke:
             continue
-        made.append(step)
-    return made
+        successful.append(step)
+    return successful
 
 
 @pytest.mark.parametrize(
-    ("fault", "made"),
+    ("fault", "successful"),
     [
         (Fault("raise", every=3), [1, 2, 4, 5, 7, 8, 10]),
         (Fault("raise", every=3, times=2), [1, 2, 4, 5, 7, 8, 9, 10]),
@@ -31,10 +31,10 @@ def stepped(env, n):
     ],
     ids=str,
 )
-def test_a_fault_comes_as_often_as_it_should(fault, made):
+def test_a_fault_happens_as_often_as_it_should(fault, successful):
     for env in (CountingEnv(0, LONG, [fault]), FaultyEnv(CountingEnv(0, LONG), [fault])):
         env.reset()
-        assert stepped(env, 10) == made
+        assert stepped(env, 10) == successful
 
 
 @pytest.mark.parametrize("kind", ["exit", "kill"])

@@ -8,7 +8,7 @@ import pytest
 
 HERE = Path(__file__).parent
 MISSED_WITHOUT_NEED = "The env passed to Collector is missing transforms"
-"""TorchRL 0.13 says so of every policy, also of those that read none of what these transforms write."""
+"""A warning of TorchRL 0.13 for every policy, also for policies without these keys."""
 
 try:
     metadata.version("torchrl")
@@ -22,7 +22,7 @@ else:
 
 @pytest.fixture(scope="module")
 def fork_server():
-    """Forks workers that need not import TorchRL; ends with this module, since all backends share it."""
+    """Start a fork server that has imported TorchRL, and end it after the module, since all backends share it."""
     from swath.collectors.assembly import PRELOADED
     from swath.workers.process.backend import PRELOAD, ProcessBackend
 
@@ -32,7 +32,7 @@ def fork_server():
 
 
 def pytest_collection_modifyitems(items):
-    """Warnings are errors here too, but for those that TorchRL itself gives."""
+    """Turn warnings into errors, except warnings of TorchRL itself."""
     for item in items:
         if item.path.parent == HERE:
             item.add_marker(pytest.mark.filterwarnings("ignore::Warning:torchrl"))

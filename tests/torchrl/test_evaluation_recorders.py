@@ -15,7 +15,7 @@ PLACES = ("thread", "process")
 
 
 class Files:
-    """A logger that says in a file of its own what it was told."""
+    """A logger that writes its calls to a file."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -25,14 +25,14 @@ class Files:
 
 
 class Broken:
-    """A logger that cannot."""
+    """A logger that raises."""
 
     def log_video(self, name, video, step=None, **kwargs):
         raise OSError("the disk is full")
 
 
 class Pixels(Counting):
-    """Sees a picture beside its step number."""
+    """An env that observes its step number and an image."""
 
     def _make_specs(self):
         super()._make_specs()

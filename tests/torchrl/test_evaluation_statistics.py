@@ -1,4 +1,4 @@
-"""Running statistics of TorchRL's envs in evaluations: they stand still, or are those that are sent."""
+"""Running statistics of TorchRL's envs in evaluations: they do not change, or come with the request."""
 
 from functools import partial
 
@@ -40,22 +40,22 @@ def held_up(gate):
     return pushing()
 
 
-def evaluator(env, seen=None, factory=pushing, **options):
-    """What the policy saw first in each evaluation goes to `seen`: what the env makes of an observation of 0."""
+def evaluator(env, observed=None, factory=pushing, **options):
+    """Return an evaluator that records in `observed` the first input of its policy: a transformed observation of 0."""
     if options.get("backend") == "ray":
         ray_cluster.up()
         options = {"num_gpus": 0, "ray_kwargs": {"num_cpus": 0}, **options}
 
     def measure(batch):
-        seen.append(float(batch["observation"][0, 0, 0]))
+        observed.append(float(batch["observation"][0, 0, 0]))
         return {}
 
-    options = {"num_trajectories": 2, "metrics_fn": None if seen is None else measure, **options}
+    options = {"num_trajectories": 2, "metrics_fn": None if observed is None else measure, **options}
     return Evaluator(env, policy_factory=factory, **options)
 
 
 def of_zero(transform):
-    """What a transform makes of an observation of 0."""
+    """Return the transformed observation of 0."""
     if isinstance(transform, VecNormV2):
         return float(-transform.loc["observation"] / transform.scale["observation"])
     td = transform._td
@@ -88,46 +88,46 @@ def test_statistics_of_an_env_creator_are_shared_with_training_and_not_sent():
 
 @pytest.mark.parametrize("layout", [{"backend": "thread"}, {"backend": "process", "num_envs": 3}], ids=str)
 def test_statistics_that_are_sent_arrive_on_every_copy_and_are_used_as_they_are(layout):
-    transform, seen = trained().transform[1], []
-    with evaluator(normal, seen, num_trajectories=3, **layout) as judge:
+    transform, observed = trained().transform[1], []
+    with evaluator(normal, observed, num_trajectories=3, **layout) as judge:
         for _ in range(2):
             judge.evaluate(weights_dict={PATH: transform})
-    assert seen == [pytest.approx(of_zero(transform), rel=1e-5)] * 2
+    assert observed == [pytest.approx(of_zero(transform), rel=1e-5)] * 2
 
 
 def test_an_id_that_leads_nowhere_is_a_key_error_with_those_there_are_and_nothing_is_applied():
-    good, seen = {PATH: trained().transform[1]}, []
-    with evaluator(normal, seen) as judge:
+    good, observed = {PATH: trained().transform[1]}, []
+    with evaluator(normal, observed) as judge:
         for wrong in ("env.transform[7]", "env.nothing", "env", "value", "env.transform[0"):
             with pytest.raises(KeyError, match=r"env\.transform\[0\].*env\.transform\[1\]"):
                 judge.evaluate(weights_dict={**good, wrong: good[PATH]})
         judge.evaluate()
-    assert seen[0] != pytest.approx(of_zero(good[PATH]), rel=0.01)
+    assert observed[0] != pytest.approx(of_zero(good[PATH]), rel=0.01)
 
 
 def test_statistics_of_another_shape_are_refused_and_leave_the_old_ones():
-    other, seen = TransformedEnv(GymEnv("CartPole-v1"), VecNormV2(in_keys=KEYS)), []
-    with evaluator(alone, seen) as judge:
+    other, observed = TransformedEnv(GymEnv("CartPole-v1"), VecNormV2(in_keys=KEYS)), []
+    with evaluator(alone, observed) as judge:
         judge.evaluate(weights_dict={"env.transform": trained(alone).transform})
         with pytest.raises(ValueError, match=r"env\.transform.*shape"):
             judge.evaluate(weights_dict={"env.transform": other.transform})
         judge.evaluate()
-    assert seen[0] == seen[1]
+    assert observed[0] == observed[1]
 
 
 @pytest.mark.parametrize(
     ("place", "kind"), [("thread", VecNorm), ("thread", VecNormV2), ("process", VecNormV2), ("ray", VecNormV2)]
 )
 def test_an_evaluation_has_the_statistics_of_its_request_and_neither_side_moves_the_others(place, kind, gate):
-    make, seen = partial(normal, kind), []
+    make, observed = partial(normal, kind), []
     with (
         Collector(make, pushing(), frames_per_batch=FRAMES) as collector,
-        evaluator(make, seen, partial(held_up, gate), backend=place) as judge,
+        evaluator(make, observed, partial(held_up, gate), backend=place) as judge,
     ):
         collector.next()
         training = collector.env.transform[1]
         judge.trigger_eval(weights_dict={PATH: training})
-        asked = of_zero(training)
+        expected = of_zero(training)
         gate.await_arrival()
         collector.next()
         later = of_zero(training)
@@ -139,19 +139,19 @@ def test_an_evaluation_has_the_statistics_of_its_request_and_neither_side_moves_
         judge.evaluate(weights_dict={PATH: training})
         collector.next()
         assert of_zero(training) != later
-    assert later != pytest.approx(asked, rel=0.01)
-    assert seen == pytest.approx([asked, asked, later], rel=1e-4)
+    assert later != pytest.approx(expected, rel=0.01)
+    assert observed == pytest.approx([expected, expected, later], rel=1e-4)
 
 
 def test_statistics_of_a_worker_are_fetched_and_sent_like_those_of_an_env_here():
     options = {"sync": True, "frames_per_batch": 2 * FRAMES}
-    seen = []
-    with Collector(normal, pushing(), frames_per_batch=FRAMES) as here:
-        here.next()
-        expected = of_zero(here.env.transform[1])
+    observed = []
+    with Collector(normal, pushing(), frames_per_batch=FRAMES) as trainer:
+        trainer.next()
+        expected = of_zero(trainer.env.transform[1])
     two = MultiSyncCollector([normal] * 2, pushing(), **options)
-    with two as collector, evaluator(normal, seen) as judge:
+    with two as collector, evaluator(normal, observed) as judge:
         collector.next()
         judge.evaluate(weights_dict={PATH: collector.getattr_env("transform")[1]})
         judge.evaluate(weights_dict={PATH: collector.get_distant_attr(PATH)[0]})
-    assert seen == pytest.approx([expected] * 2, rel=1e-4)
+    assert observed == pytest.approx([expected] * 2, rel=1e-4)

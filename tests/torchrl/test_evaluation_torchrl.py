@@ -1,4 +1,4 @@
-"""Evaluations in TorchRL's envs: who plays what, from which seeds, what counts as reward and as an end."""
+"""Evaluations in TorchRL's envs: assignment of episodes, seeds, rewards and ends."""
 
 from functools import partial
 
@@ -15,7 +15,7 @@ SHORT, LONG = 3, 41
 
 
 class Coin(EnvBase):
-    """Episodes of 3 or 41 steps, as the seed falls; never stepped past its end unless somebody makes a mistake."""
+    """An env with episodes of 3 or 41 steps, by its seed, which raises when it is stepped past its end."""
 
     def __init__(self, endless=False):
         super().__init__(batch_size=torch.Size(()))
@@ -107,7 +107,7 @@ def test_sub_envs_that_end_sooner_do_not_count_more_often():
 
 
 class Untruncated(Coin):
-    """Knows of no truncation."""
+    """An env without a truncated flag."""
 
     def __init__(self):
         super().__init__(endless=True)
@@ -128,24 +128,24 @@ class Untruncated(Coin):
     ids=["single", "untruncated", "batch", "batch-untruncated"],
 )
 def test_max_steps_cuts_and_shows_as_truncated_in_the_trajectories(make, num_envs):
-    seen = []
+    batches = []
 
     def measure(batch):
-        seen.append(batch)
+        batches.append(batch)
         return {"rows": batch.shape[0]}
 
     result = evaluated(make, still(), num_envs=num_envs, max_steps=4, metrics_fn=measure)
-    flags = seen[0]["next"]
+    flags = batches[0]["next"]
     assert result.lengths.tolist() == [4] * result["eval/rows"] == [4] * 7
     assert result.truncated.all()
     assert not result.terminated.any()
     for name in ("truncated", "done"):
         assert flags[name][..., 0].tolist() == [[False] * 3 + [True]] * 7
-    assert seen[0]["collector", "traj_ids"][:, 0].tolist() == list(range(7))
+    assert batches[0]["collector", "traj_ids"][:, 0].tolist() == list(range(7))
 
 
 class Summing(Coin):
-    """Writes a sum of its own beside the reward."""
+    """An env that writes a sum of its rewards."""
 
     def __init__(self):
         super().__init__()
@@ -166,10 +166,10 @@ def test_what_the_env_has_summed_beside_the_reward_is_the_return():
 
 
 def test_rewards_of_agents_are_averaged_and_a_group_is_read_by_its_key():
-    def one(td):
+    def act(td):
         return torch.ones(td.shape[:-1], dtype=torch.int64)
 
-    policy = Answer(one, ("agents", "observation"), ("agents", "action"))
+    policy = Answer(act, ("agents", "observation"), ("agents", "action"))
     key = ("next", "agents", "reward")
     result = evaluated(Agents, policy, num_trajectories=2, reward_keys=key)
     lengths = result.lengths.tolist()

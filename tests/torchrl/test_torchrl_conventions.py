@@ -1,4 +1,4 @@
-"""What users of TorchRL count on beside the data: specs, flags, private keys, devices, transforms, replay buffers."""
+"""Conventions of TorchRL apart from the data: specs, flags, private keys, devices, transforms, replay buffers."""
 
 import warnings
 
@@ -23,7 +23,7 @@ from swath import Collector, MultiSyncCollector
 
 
 def first(env, policy=None, *, frames=12, **options):
-    """The first batch; the collector is shut down."""
+    """Return the first batch of a collector, and shut it down."""
     with Collector(env, policy, frames_per_batch=frames, **options) as collector:
         return next(iter(collector))
 
@@ -33,7 +33,7 @@ def pushing():
 
 
 class Impatient(Counting):
-    """With episodes as long as it has patience."""
+    """An env with `patience` steps per episode."""
 
     def __init__(self, patience=3):
         self.lengths = (patience,)
@@ -84,7 +84,7 @@ def test_a_batch_whose_shapes_change_is_the_users_to_write_in():
 
 
 class Reusing(Counting):
-    """Observes in one array, which it writes anew."""
+    """An env that writes all observations into one array."""
 
     lengths = (100,)
 
@@ -96,8 +96,8 @@ class Reusing(Counting):
 def test_batches_of_an_env_that_uses_its_memory_again_are_not_overwritten():
     with Collector(Reusing, pushing(), frames_per_batch=7) as collector:
         batches = [collector.next(), collector.next()]
-    seen = [batch["next", "observation"].flatten().tolist() for batch in batches]
-    assert seen == [[1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14]]
+    observation = [batch["next", "observation"].flatten().tolist() for batch in batches]
+    assert observation == [[1, 2, 3, 4, 5, 6, 7], [8, 9, 10, 11, 12, 13, 14]]
 
 
 @pytest.mark.parametrize("env", [Counting, lambda: SerialEnv(2, Counting)])
@@ -116,25 +116,25 @@ def test_envs_per_worker_makes_a_batch_of_copies():
 
 
 def test_random_actions_come_from_the_spec_and_what_the_policy_would_write_is_nan():
-    policy = TensorDictModule(lambda seen: (seen * 0, seen + 5), ["observation"], ["action", "value"])
+    policy = TensorDictModule(lambda x: (x * 0, x + 5), ["observation"], ["action", "value"])
     with Collector(Counting, policy, frames_per_batch=4, init_random_frames=4, check_finite=True) as collector:
-        one, two = collector.next(), collector.next()
-    assert one["action"].any()
-    assert one["value"].isnan().all()
-    assert not two["action"].any()
-    assert two["value"].flatten().tolist() == [5, 6, 7, 8]
+        first, second = collector.next(), collector.next()
+    assert first["action"].any()
+    assert first["value"].isnan().all()
+    assert not second["action"].any()
+    assert second["value"].flatten().tolist() == [5, 6, 7, 8]
 
 
 def test_the_state_of_transforms_is_saved_and_restored():
     def normed(loc):
         return TransformedEnv(Counting(), Compose(RewardSum(), ObservationNorm(loc, 1.0, in_keys=["observation"])))
 
-    with Collector(lambda: normed(7.0), pushing(), frames_per_batch=4) as one:
-        saved = one.state_dict()
-        assert one.getattr_env("transform[1].loc") == 7
-    with Collector(lambda: normed(0.0), pushing(), frames_per_batch=4) as two:
-        two.load_state_dict(saved)
-        assert two.next()["observation"].flatten()[:4].tolist() == [7, 8, 9, 10]
+    with Collector(lambda: normed(7.0), pushing(), frames_per_batch=4) as first:
+        saved = first.state_dict()
+        assert first.getattr_env("transform[1].loc") == 7
+    with Collector(lambda: normed(0.0), pushing(), frames_per_batch=4) as second:
+        second.load_state_dict(saved)
+        assert second.next()["observation"].flatten()[:4].tolist() == [7, 8, 9, 10]
 
 
 def normalised():
@@ -157,9 +157,9 @@ def test_statistics_that_worker_processes_do_not_share_are_warned_of():
 
 
 def test_random_frames_leave_0_where_the_policy_reads_its_state():
-    add = lambda seen, sums: (seen * 0, (0 if sums is None else sums) + seen)
+    add = lambda observation, sums: (observation * 0, (0 if sums is None else sums) + observation)
     policy = TensorDictModule(add, ["observation", "sums"], ["action", ("next", "sums")])
     with Collector(Counting, policy, frames_per_batch=2, init_random_frames=2) as collector:
-        one, two = collector.next(), collector.next()
-    assert not one["next", "sums"].any()
-    assert two["sums"].isfinite().all()
+        first, second = collector.next(), collector.next()
+    assert not first["next", "sums"].any()
+    assert second["sums"].isfinite().all()

@@ -92,8 +92,8 @@ def collected(kind, make_env, make_policy, buffer=None, **options):
 @pytest.mark.parametrize("case", CASES)
 def test_batches_are_those_of_torchrls_collector_bit_for_bit(case):
     ours, theirs = (collected(kind, *CASES[case]) for kind in (Collector, torchrl.collectors.Collector))
-    for one, other in zip(ours, theirs, strict=True):
-        assert differences(one, other, BESIDE_TORCHRL) == []
+    for first, second in zip(ours, theirs, strict=True):
+        assert differences(first, second, BESIDE_TORCHRL) == []
 
 
 @pytest.mark.parametrize("case", ["e-greedy", "an actor that samples by default"])

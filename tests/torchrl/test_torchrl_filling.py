@@ -1,4 +1,4 @@
-"""TorchRL's replay buffers, in this process and on Ray, filled by every kind of collector: each row once, and right."""
+"""TorchRL's replay buffers, in this process and on Ray, filled by every kind of collector: each row once."""
 
 from functools import cache, partial
 
@@ -43,27 +43,27 @@ KINDS = {
 
 @cache
 def one_worker():
-    """What one env gives, long enough for a worker that made everything."""
+    """Return the rows of one env, as many as one worker could collect."""
     env, policy = SCRIPTED.env, SCRIPTED.policy()
     with Collector(env, policy, frames_per_batch=FRAMES, exploration_type=ExplorationType.DETERMINISTIC) as collector:
         return collector.next()
 
 
 def require_each_row_once(buffer, n_workers):
-    held = buffer[:]
-    assert len(held) == len(buffer) == FRAMES
+    rows = buffer[:]
+    assert len(rows) == len(buffer) == FRAMES
     found = 0
     for worker in range(n_workers):
-        own, made = held[held[IDS] >> 47 == worker], one_worker()
-        found += len(own)
-        assert (own[IDS] - (worker << 47)).tolist() == made[IDS][: len(own)].tolist()
+        worker_rows, expected = rows[rows[IDS] >> 47 == worker], one_worker()
+        found += len(worker_rows)
+        assert (worker_rows[IDS] - (worker << 47)).tolist() == expected[IDS][: len(worker_rows)].tolist()
         for key in KEYS:
-            assert torch.equal(own[key], made[key][: len(own)]), key
+            assert torch.equal(worker_rows[key], expected[key][: len(worker_rows)]), key
     assert found == FRAMES
 
 
 def finish(collector):
-    """Wait until it has collected all, in the background."""
+    """Wait until the background collection is complete."""
     end(collector._background._thread)
     assert not collector.is_running()
     assert collector.stats()["frames"] == FRAMES

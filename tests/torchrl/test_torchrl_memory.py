@@ -1,4 +1,4 @@
-"""What a policy with a memory reads and an env lacks: supplied beside the env, by its transforms, or not at all."""
+"""Entries that a recurrent policy reads and the env lacks: supplied by the collector, by transforms, or missing."""
 
 import copy
 
@@ -28,10 +28,10 @@ def written(env):
     return list(env.full_observation_spec.keys(True, True))
 
 
-@pytest.mark.parametrize("asked", [None, True])
-def test_what_an_env_lacks_is_supplied_beside_it(asked):
+@pytest.mark.parametrize("register", [None, True])
+def test_what_an_env_lacks_is_supplied_beside_it(register):
     env = Counting()
-    with Collector(env, policy(), frames_per_batch=12, auto_register_policy_transforms=asked) as collector:
+    with Collector(env, policy(), frames_per_batch=12, auto_register_policy_transforms=register) as collector:
         assert collector.env is env
         batch = next(iter(collector))
     by_transforms = first(primed(), policy())
@@ -74,7 +74,7 @@ FLAG = Categorical(2, dtype=torch.bool, shape=(1,))
 
 
 class Rules(EnvBase):
-    """Allows one choice of each part, another one after each step; `allows` says which, given the step."""
+    """An env whose mask allows one choice of each part, by the step: `allows(step)`."""
 
     def __init__(self, action, allows=lambda step: step % CHOICES):
         super().__init__()
@@ -99,7 +99,7 @@ class Rules(EnvBase):
         return TensorDict({**self._seen(), "reward": torch.zeros(1), "done": no, "terminated": no.clone()})
 
     def _set_seed(self, seed):
-        """There is no randomness."""
+        """Do nothing, since the env is deterministic."""
 
 
 def drawn(env, policy=None, **options):
@@ -154,7 +154,7 @@ def norm(loc):
 
 
 def shift(collector):
-    """By how much observations are shifted: CartPole begins near 0."""
+    """Return the shift of observations: CartPole begins near 0."""
     return collector.next()["observation"][..., 0, :].mean().round().item()
 
 
@@ -168,13 +168,13 @@ def test_a_transform_of_the_workers_envs_is_updated_beside_the_policy(backend):
         reset_at_each_iter=True,
         backend=backend,
         weight_sync_schemes=schemes,
-    ) as made:
-        assert shift(made) == 0
-        made.update_policy_weights_(weights_dict={"policy": {}, FIRST: norm(5)})
-        assert made.policy_version == 1
-        assert shift(made) == 5
+    ) as collector:
+        assert shift(collector) == 0
+        collector.update_policy_weights_(weights_dict={"policy": {}, FIRST: norm(5)})
+        assert collector.policy_version == 1
+        assert shift(collector) == 5
         schemes[FIRST].send({"loc": torch.tensor(-3.0), "scale": torch.tensor(1.0)}, worker_ids=0)
-        batch = made.next()["observation"][..., 0, :].mean(-1).round()
+        batch = collector.next()["observation"][..., 0, :].mean(-1).round()
         assert batch.tolist() == [-3, 5]
 
 
@@ -182,9 +182,9 @@ def test_a_collector_takes_a_transforms_weights_from_another():
     sender, options = MultiProcessedWeightSyncScheme(), {"frames_per_batch": 4, "reset_at_each_iter": True}
     with MultiSyncCollector([normed], lean_left, backend="inline", weight_sync_schemes={FIRST: sender}, **options):
         receivers = {FIRST: copy.copy(sender)}
-        with Collector(normed, lean_left, weight_recv_schemes=receivers, **options) as made:
-            assert shift(made) == 0
+        with Collector(normed, lean_left, weight_recv_schemes=receivers, **options) as collector:
+            assert shift(collector) == 0
             sender.send(norm(7))
-            assert shift(made) == 7
-            assert made.policy_version == 1
-            assert isinstance(made.get_model(FIRST), ObservationNorm)
+            assert shift(collector) == 7
+            assert collector.policy_version == 1
+            assert isinstance(collector.get_model(FIRST), ObservationNorm)

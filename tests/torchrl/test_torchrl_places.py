@@ -12,7 +12,7 @@ from swath import Collector, ExplorationType, MultiSyncCollector
 
 N_BATCHES = 2
 NAMES = ("parallel", "nested keys", "heterogeneous, batched", "growing", "non-tensor, batched", "LSTM, batched")
-"""What travels in ways of its own; the others are tried in this process alone."""
+"""Cases with special transport; the other cases run in this process only."""
 
 CASES = [case for case in table() if case.name in NAMES]
 ON_RAY = [case for case in CASES if case.name in ("heterogeneous, batched", "growing")]
@@ -29,7 +29,7 @@ def options_for(frames, **options):
 
 @cache
 def made_here(case):
-    """What a collector of one env gives; as if a worker had made it."""
+    """Return the rows of a collector of one env with a worker's ids."""
     frames = frames_of(case)
     with Collector(case.env, case.policy(), frames_per_batch=frames, **options_for(frames)) as collector:
         return [batch.clone() for batch in collector]

@@ -15,10 +15,10 @@ N_BATCHES = 2
 CASES = [pytest.param(case, id=case.name) for case in table()]
 
 BESIDE_A_ROLLOUT = {("collector",)}
-"""A rollout knows of no collector."""
+"""Keys that a rollout does not have."""
 
 BESIDE_TORCHRL = {("collector", "policy_version")}
-"""Ours is always there: law 3 asks that each row says which weights acted."""
+"""Swath's batches always have the policy version."""
 
 
 def rollout(case):

@@ -1,52 +1,52 @@
-"""What differs between two batches: keys, shapes, dtypes and values; also where entries cannot be one tensor."""
+"""Differences of two batches: keys, shapes, dtypes and values, also of entries that are no single tensor."""
 
 import torch
 from tensordict import TensorDictBase
 
 
-def differences(left, right, ignore=()):
-    """One line per difference between two batches `[*B, T]`; entries whose path begins with one of `ignore` apart."""
+def differences(first, second, ignore=()):
+    """Return a line per difference of two batches `[*B, T]`, except entries with a path in `ignore`."""
     found = []
-    if left.shape != right.shape:
-        return [f"batch size {tuple(left.shape)} instead of {tuple(right.shape)}"]
-    if left.names != right.names:
-        found.append(f"names {left.names} instead of {right.names}")
-    for t in range(left.shape[-1]):
-        more = _compare(left[..., t], right[..., t], (), ignore)
+    if first.shape != second.shape:
+        return [f"batch size {tuple(first.shape)} instead of {tuple(second.shape)}"]
+    if first.names != second.names:
+        found.append(f"names {first.names} instead of {second.names}")
+    for t in range(first.shape[-1]):
+        more = _compare(first[..., t], second[..., t], (), ignore)
         if more:
             return [*found, *(f"step {t}: {line}" for line in more)]
     return found
 
 
 def require_equal(batches, others, ignore=()):
-    """As many batches, without a difference."""
-    found = [line for one, other in zip(batches, others, strict=True) for line in differences(one, other, ignore)]
+    """Assert that two lists of batches are equal."""
+    found = [line for a, b in zip(batches, others, strict=True) for line in differences(a, b, ignore)]
     assert not found, "\n".join(found[:20])
 
 
-def _compare(left, right, path, ignore):
+def _compare(first, second, path, ignore):
     lines = []
-    for key in sorted({*left.keys(), *right.keys()}):
-        here = (*path, key)
-        if here in ignore:
+    for key in sorted({*first.keys(), *second.keys()}):
+        key_path = (*path, key)
+        if key_path in ignore:
             continue
-        if key not in left.keys() or key not in right.keys():  # noqa: SIM118  keys of a TensorDict
-            lines.append(f"{here} is there on one side only")
+        if key not in first.keys() or key not in second.keys():  # noqa: SIM118  keys of a TensorDict
+            lines.append(f"{key_path} is there on one side only")
         else:
-            lines += _entry(left, right, key, here, ignore)
+            lines += _entry(first, second, key, key_path, ignore)
     return lines
 
 
-def _entry(left, right, key, here, ignore):
+def _entry(first, second, key, key_path, ignore):
     try:
-        a, b = left[key], right[key]
+        a, b = first[key], second[key]
     except RuntimeError:  # rows that cannot be stacked
-        rows = zip(left.unbind(-1), right.unbind(-1), strict=True)
-        return [line for a, b in rows for line in _compare(a, b, here[:-1], ignore)]
-    kind, other = ((getattr(one, "dtype", None), getattr(one, "shape", None)) for one in (a, b))
-    if kind != other:
-        return [f"{here} is {kind} instead of {other}"]
+        rows = zip(first.unbind(-1), second.unbind(-1), strict=True)
+        return [line for a, b in rows for line in _compare(a, b, key_path[:-1], ignore)]
+    form, other_form = ((getattr(value, "dtype", None), getattr(value, "shape", None)) for value in (a, b))
+    if form != other_form:
+        return [f"{key_path} is {form} instead of {other_form}"]
     if isinstance(a, TensorDictBase):
-        return _compare(a, b, here, ignore)
+        return _compare(a, b, key_path, ignore)
     same = torch.equal(a, b) if isinstance(a, torch.Tensor) else a == b
-    return [] if same else [f"{here} is {a} instead of {b}"]
+    return [] if same else [f"{key_path} is {a} instead of {b}"]

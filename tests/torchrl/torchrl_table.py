@@ -1,4 +1,4 @@
-"""The table of TorchRL envs and policies that the collector is tried on; every case gives the same data each time."""
+"""The table of TorchRL envs and policies for tests of the collector; every case is deterministic."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ import ray_cluster
 
 @dataclass(frozen=True)
 class Case:
-    """An env and a policy, made anew at each call."""
+    """Functions that build an env and a policy."""
 
     name: str
     env: Callable[[], Any]
@@ -37,51 +37,51 @@ class Case:
 
 
 def cartpole(**kwargs):
-    """CartPole from TorchRL, seeded."""
+    """Return TorchRL's CartPole with a seed."""
     env = GymEnv("CartPole-v1", **kwargs)
     env.set_seed(3)
     return env
 
 
 def seeded(env, seed=3):
-    """The env after `set_seed`."""
+    """Return the env after `set_seed`."""
     env.set_seed(seed)
     return env
 
 
 def transformed(*transforms, env=Counting):
-    """An env with transforms."""
+    """Return an env with transforms."""
     return TransformedEnv(env(), Compose(*transforms) if len(transforms) > 1 else transforms[0])
 
 
 def primed():
-    """An env with the primer of a recurrent policy."""
+    """Return an env with the primer of a recurrent policy."""
     primer = toys.lstm(1)[0].make_tensordict_primer()
     return transformed(InitTracker(), primer, env=lambda: Counting((2,)))
 
 
 class Heterogeneous(TensorDictModuleBase):
-    """For agents that see different things."""
+    """A policy for agents with different observations."""
 
     in_keys, out_keys = ["agents"], [("agents", "action")]
 
     def forward(self, tensordict):
-        each = [agent.get("observation")[..., :1].sin() for agent in tensordict.get("agents").unbind(-1)]
-        return tensordict.set(("agents", "action"), torch.stack(each, -2))
+        actions = [agent.get("observation")[..., :1].sin() for agent in tensordict.get("agents").unbind(-1)]
+        return tensordict.set(("agents", "action"), torch.stack(actions, -2))
 
 
 def both_ways(clock):
-    """For the env of nested keys."""
+    """A policy for the env of nested keys."""
     return torch.cat([clock.sin(), clock.cos()], -1).float()
 
 
 def start_method():
-    """Of processes: forks are quickest, but where Ray is up its connections lose answers when their process forks."""
+    """Return a start method: forks are quickest, but lose answers of Ray's connections if Ray is running."""
     return "spawn" if ray_cluster.is_up() else "fork"
 
 
 def table():
-    """All cases."""
+    """Return all cases."""
     cat, hot = lambda: Answer(lean_left), lambda: Answer(lean_left_one_hot)
     pushing = lambda: Answer(push)
     return [
@@ -105,7 +105,7 @@ def table():
         Case(
             "agents, batched",
             lambda: toys.Agents((2,)),
-            lambda: Answer(lambda seen: seen.sum(-1).long() % 3, ("agents", "observation"), ("agents", "action")),
+            lambda: Answer(lambda x: x.sum(-1).long() % 3, ("agents", "observation"), ("agents", "action")),
         ),
         Case("heterogeneous, batched", lambda: toys.Heterogeneous((2,)), Heterogeneous),
         Case("growing", toys.Growing, lambda: Answer(lambda rows: rows.sum((-1, -2)).unsqueeze(-1).div(10).tanh())),
@@ -130,6 +130,6 @@ def table():
 
 
 class Longer(Counting):
-    """With episodes of other lengths."""
+    """An env with other lengths of episodes."""
 
     lengths = (2, 5)

@@ -1,4 +1,4 @@
-"""Small TorchRL envs and policies, one per thing that can be special about one; all of them deterministic.
+"""Small deterministic TorchRL envs and policies, each with one special feature.
 
 An observation tells the step and, where there are several, which agent; an episode's length is told to the env or
 follows from the number of the episode, so that rows in the wrong place show themselves.
@@ -20,7 +20,7 @@ def _flags(*shape, names=(*FLAGS, "truncated")):
 
 
 class _Scripted(EnvBase):
-    """An env that counts its steps; subclasses say what is seen. Episodes last `lengths[i]` steps, in turn."""
+    """An env that counts its steps; subclasses define observations. Episodes last `lengths[i]` steps, in turn."""
 
     lengths = (4, 7, 3)
 
@@ -38,14 +38,14 @@ class _Scripted(EnvBase):
         self.done_spec = _flags(*b, names=FLAGS)
 
     def _sees(self, b):
-        """Specs of what `_seen` gives."""
+        """Return the specs of `_seen`."""
         return {"observation": Unbounded((*b, 1))}
 
     def _seen(self):
         return {"observation": self._step_nr.float()}
 
     def _set_seed(self, seed):
-        """There is no randomness."""
+        """Do nothing, since the env is deterministic."""
 
     def _reset(self, tensordict=None, **kwargs):
         again = torch.ones_like(self._step_nr, dtype=torch.bool)
@@ -74,11 +74,11 @@ class _Scripted(EnvBase):
 
 
 class Counting(_Scripted):
-    """Sees its step number; the action is not looked at."""
+    """An env that observes its step number and ignores the action."""
 
 
 class NestedKeys(_Scripted):
-    """Every entry is deep; two rewards of different shapes; flags at the root and below."""
+    """An env with nested entries, two rewards of different shapes, and flags at the root and below."""
 
     def _sees(self, b):
         camera = Composite(left=Bounded(0, 255, (*b, 2, 3), dtype=torch.uint8), shape=b)
@@ -110,7 +110,7 @@ class NestedKeys(_Scripted):
 
 
 class TwoParts(EnvBase):
-    """Two parts of one world that end, and are reset, each by itself: no flags at the root."""
+    """An env of two parts with separate ends and resets, without flags at the root."""
 
     lengths = {"first": 3, "second": 5}
 
@@ -123,7 +123,7 @@ class TwoParts(EnvBase):
         self.done_spec = Composite({part: _flags(names=FLAGS) for part in self.lengths})
 
     def _set_seed(self, seed):
-        """There is no randomness."""
+        """Do nothing, since the env is deterministic."""
 
     def _reset(self, tensordict=None, **kwargs):
         for part in self._counts:
@@ -147,7 +147,7 @@ class TwoParts(EnvBase):
 
 
 class Agents(_Scripted):
-    """Three agents in a group, with entries of their own; agents are done one by one, the env with the last."""
+    """Three agents in a group, with their entries; agents are done one by one, the env with the last."""
 
     n_agents = 3
 
@@ -176,25 +176,25 @@ class Agents(_Scripted):
 
 
 class Heterogeneous(_Scripted):
-    """Two agents that see different things, in a lazy stack."""
+    """Two agents with different observations, in a lazy stack."""
 
     def _sees(self, b):
-        each = [Composite(observation=Unbounded((*b, n)), shape=b) for n in (2, 3)]
-        return {"agents": torch.stack(each, len(b))}
+        specs = [Composite(observation=Unbounded((*b, n)), shape=b) for n in (2, 3)]
+        return {"agents": torch.stack(specs, len(b))}
 
     def _make_specs(self):
         super()._make_specs()
         b = self.batch_size
-        acts = [Composite(action=Bounded(-1, 1, (*b, 1)), shape=b) for _ in range(2)]
-        self.action_spec = Composite(agents=torch.stack(acts, len(b)), shape=b)
+        actions = [Composite(action=Bounded(-1, 1, (*b, 1)), shape=b) for _ in range(2)]
+        self.action_spec = Composite(agents=torch.stack(actions, len(b)), shape=b)
 
     def _seen(self):
-        each = [self._td({"observation": self._step_nr.float().expand(*self.batch_size, n) + n}) for n in (2, 3)]
-        return {"agents": LazyStackedTensorDict(*each, stack_dim=len(self.batch_size))}
+        specs = [self._td({"observation": self._step_nr.float().expand(*self.batch_size, n) + n}) for n in (2, 3)]
+        return {"agents": LazyStackedTensorDict(*specs, stack_dim=len(self.batch_size))}
 
 
 class Growing(_Scripted):
-    """Sees as many rows as it made steps, and one more."""
+    """An env whose observation has one row more than its steps."""
 
     def _sees(self, b):
         return {"observation": Unbounded((*b, -1, 2)), "count": Unbounded((*b, 1), dtype=torch.int64)}
@@ -206,7 +206,7 @@ class Growing(_Scripted):
 
 
 class Talking(_Scripted):
-    """Says what no tensor can hold."""
+    """An env with a non-tensor entry."""
 
     def _sees(self, b):
         return {**super()._sees(b), "text": NonTensor(b, example_data="a")}
@@ -228,22 +228,22 @@ class Answer(TensorDictModuleBase):
 
 
 def lean_left(observation):
-    """CartPole: 1 where the pole leans to the right."""
+    """Choose 1 in CartPole if the pole leans to the right."""
     return (observation[..., 2] > 0).long()
 
 
 def lean_left_one_hot(observation):
-    """The same in TorchRL's usual encoding."""
+    """Return the action of `lean_left` one-hot, as TorchRL encodes it."""
     return nn.functional.one_hot(lean_left(observation), 2)
 
 
 def push(observation):
-    """A number in [-1, 1] for a scripted env."""
+    """Return a number in [-1, 1] for a scripted env."""
     return torch.sin(observation[..., :1])
 
 
 class PushBoth(TensorDictModuleBase):
-    """For an env of two parts."""
+    """Return actions for an env of two parts."""
 
     in_keys = [("first", "count"), ("second", "count")]
     out_keys = [("first", "action"), ("second", "action")]
@@ -255,7 +255,7 @@ class PushBoth(TensorDictModuleBase):
 
 
 def gaussian(n_in, n_out):
-    """An actor with a log-probability."""
+    """Return an actor with a log-probability."""
     torch.manual_seed(0)
     net = nn.Sequential(MLP(in_features=n_in, out_features=2 * n_out, num_cells=[8]), NormalParamExtractor())
     return ProbabilisticActor(
@@ -267,7 +267,7 @@ def gaussian(n_in, n_out):
 
 
 def lstm(n_in):
-    """A recurrent actor; its module, for the primer, and the policy."""
+    """Return the module of a recurrent actor, for the primer, and the policy."""
     torch.manual_seed(0)
     module = LSTMModule(input_size=n_in, hidden_size=5, in_key="observation", out_key="features")
     return module, TensorDictSequential(module, TensorDictModule(nn.Linear(5, 1), ["features"], ["action"]))

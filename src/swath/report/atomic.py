@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from glob import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from swath.owner import Owner
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 
 @contextmanager

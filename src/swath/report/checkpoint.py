@@ -13,8 +13,9 @@ from __future__ import annotations
 import json
 import zlib
 from collections import OrderedDict
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -23,9 +24,6 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
 from swath.report.atomic import replacing
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 FORMAT, FORMAT_VERSION = "swath-checkpoint", 2
 

@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 import os
 import zlib
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
 import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
@@ -24,10 +25,7 @@ from swath.keys import DONE, NEXT, as_tuple
 from swath.report.atomic import remove, replacing, sweep_drafts
 from swath.report.checkpoint import bytes_of
 
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-
-    Entries = Mapping[tuple[str, ...], torch.Tensor]
+Entries = Mapping[tuple[str, ...], torch.Tensor]
 
 NAME = "_manifest.json"
 """Readers of Parquet skip names that begin with an underscore."""

@@ -26,20 +26,16 @@ import logging
 import re
 import threading
 import weakref
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from math import inf, isfinite, isnan, nan
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Self
 
-from rich.console import Console, Group
+from rich.console import Console, Group, RenderableType
 from rich.live import Live
 from rich.progress_bar import ProgressBar
 from rich.table import Column, Table
 from rich.text import Text
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
-
-    from rich.console import RenderableType
 
 LINES_PER_RUN, SECONDS_BETWEEN_LINES = 20, 60.0
 MAX_COLUMNS = 78

@@ -5,15 +5,13 @@ from __future__ import annotations
 import os
 import re
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swath.extras import need
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
 
 FRAMES, EXPERIMENT = "frames", "swath"
 MAX_METRICS = 1000

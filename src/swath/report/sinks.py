@@ -10,11 +10,12 @@ from __future__ import annotations
 import csv
 import io
 import threading
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from math import isfinite, nan
 from pathlib import Path
 from queue import Full, Queue
-from typing import TYPE_CHECKING, Any, Protocol, TextIO
+from typing import Any, Protocol, TextIO
 
 from swath.extras import need
 from swath.report.atomic import replacing
@@ -22,9 +23,6 @@ from swath.report.services import FRAMES
 from swath.report.services import MlflowSink as MlflowSink
 from swath.report.services import PrometheusSink as PrometheusSink
 from swath.report.services import WandbSink as WandbSink
-
-if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
 
 MAX_WAITING = 10_000
 """Limit of rows that wait for a slow detached sink."""

@@ -10,17 +10,14 @@ from __future__ import annotations
 import subprocess
 import tempfile
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from swath.extras import need
 from swath.report.atomic import replacing
-
-if TYPE_CHECKING:
-    from pathlib import Path
-
-    from numpy.typing import NDArray
 
 CODING = "-an -c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart -vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
 ENCODE_DEADLINE_S = 120.0

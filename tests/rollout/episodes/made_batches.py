@@ -1,4 +1,4 @@
-"""Batches whose every frame says where it came from: the observation is (id, step), the action a number of its own."""
+"""Batches whose frames can be identified: the observation is (id, step), the action a unique number."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tensordict import TensorDict
 
 
 def batch(done, cut=None, valid=None, *, with_ids=True):
-    """A batch `[B, T]` from bool lists: `done` ends an episode, `cut` breaks one off, frames not `valid` are masked."""
+    """Return a batch `[B, T]` of bool lists: ends (`done`), lost rests (`cut`), and masked frames (not `valid`)."""
     done = torch.tensor(done, dtype=torch.bool)
     cut = torch.zeros_like(done) if cut is None else torch.tensor(cut, dtype=torch.bool)
     mask = torch.ones_like(done) if valid is None else torch.tensor(valid, dtype=torch.bool)
@@ -62,7 +62,7 @@ def _entries(ids, steps, done):
 
 @st.composite
 def batches(draw, *, masked=False, with_ids=True, most_rows=4, most_steps=12):
-    """Any batch `[B, T]`: ends, breaks and masked frames anywhere."""
+    """Draw a batch `[B, T]` with ends, breaks and masked frames anywhere."""
     n_rows, length = draw(st.integers(1, most_rows)), draw(st.integers(1, most_steps))
 
     def grid(chance):
@@ -74,7 +74,7 @@ def batches(draw, *, masked=False, with_ids=True, most_rows=4, most_steps=12):
 
 
 def stretches(td):
-    """(row, start, stop) of each run of one id, found frame by frame, masked frames left out."""
+    """Find (row, start, stop) of each run of one id frame by frame, without masked frames."""
     ids, found = td["collector", "traj_ids"], []
     mask = td.get(("collector", "mask"), torch.ones_like(ids, dtype=torch.bool))
     for row in range(ids.shape[0]):

@@ -11,32 +11,32 @@ F, T = False, True
 
 
 def expected_episodes(td):
-    """Whole episodes of a long batch `[B, T]`, in order of completion, found frame by frame; and what is left over."""
-    begun, complete, dropped = {}, [], 0
+    """Find the episodes of a batch `[B, T]` frame by frame: complete ones in order, dropped and remaining frames."""
+    running, complete, dropped = {}, [], 0
     ids, done = td["collector", "traj_ids"], td["next", "done"].squeeze(-1)
     mask = td.get(("collector", "mask"), torch.ones_like(ids, dtype=torch.bool))
     for t in range(td.shape[1]):
         for row in range(td.shape[0]):
             if not mask[row, t]:
                 continue
-            frames = begun.setdefault(row, [])
+            frames = running.setdefault(row, [])
             if frames and ids[row, t] != frames[-1]["collector", "traj_ids"]:
                 dropped += len(frames)
                 frames.clear()
             frames.append(td[row, t])
             if done[row, t]:
-                complete.append(torch.stack(begun.pop(row)).exclude(("collector", "mask")))
-    return complete, dropped, sum(map(len, begun.values()))
+                complete.append(torch.stack(running.pop(row)).exclude(("collector", "mask")))
+    return complete, dropped, sum(map(len, running.values()))
 
 
 @st.composite
 def cut_up(draw):
-    """A long batch, and the lengths of the fragments that it arrives in."""
+    """Draw a long batch, and the lengths of its fragments."""
     td = draw(batches(masked=draw(st.booleans()), most_steps=14))
-    lengths, left = [], td.shape[1]
-    while left:
-        lengths.append(draw(st.integers(1, left)))
-        left -= lengths[-1]
+    lengths, remaining = [], td.shape[1]
+    while remaining:
+        lengths.append(draw(st.integers(1, remaining)))
+        remaining -= lengths[-1]
     return td, lengths
 
 
@@ -44,7 +44,7 @@ def cut_up(draw):
 @given(cut_up(), st.integers(1, 3))
 def test_episodes_are_the_same_however_the_fragments_are_cut(cut, count):
     td, lengths = cut
-    complete, dropped, left = expected_episodes(td)
+    complete, dropped, n_open = expected_episodes(td)
     assembler, lost = EpisodeAssembler(), 0
     for fragment in td.split(lengths, 1):
         lost += assembler.add({0: fragment})
@@ -56,13 +56,13 @@ def test_episodes_are_the_same_however_the_fragments_are_cut(cut, count):
             assert (out[i, : len(episode)].exclude(("collector", "mask")) == episode).all()
             assert not out["next", "observation"][i, len(episode) :].any()
     assert assembler.ready == len(complete) < count
-    assert assembler.drop() == left + sum(map(len, complete))
+    assert assembler.drop() == n_open + sum(map(len, complete))
     assert assembler.ready == 0
 
 
 @settings(deadline=None)
 @given(cut_up())
-def test_flat_episodes_lie_one_behind_the_other(cut):
+def test_flat_episodes_are_concatenated(cut):
     td, lengths = cut
     complete, _, _ = expected_episodes(td)
     assembler = EpisodeAssembler()
@@ -98,9 +98,9 @@ def test_episodes_complete_at_one_step_come_by_worker_then_env():
 
 
 def test_an_episode_whose_rest_is_lost_is_dropped_and_counted():
-    whole = batch([[F, F, F, F], [F, F, F, T]], cut=[[F, F, T, F], [F, F, F, F]])
+    td = batch([[F, F, F, F], [F, F, F, T]], cut=[[F, F, T, F], [F, F, F, F]])
     assembler = EpisodeAssembler()
-    assert assembler.add({0: whole[:, :2]}) == 0
-    assert assembler.add({0: whole[:, 2:]}) == 3
+    assert assembler.add({0: td[:, :2]}) == 0
+    assert assembler.add({0: td[:, 2:]}) == 3
     assert actions(assembler.take(1)) == [[5, 6, 7, 8]]
     assert assembler.drop(complete=False) == 1

@@ -15,7 +15,7 @@ F, T = False, True
 
 
 class Value(nn.Module):
-    """A value that depends on id and step; it remembers how many states it was shown, and when."""
+    """A value that depends on id and step; records the number of states of each call."""
 
     def __init__(self, *, flat=False):
         super().__init__()
@@ -30,7 +30,7 @@ class Value(nn.Module):
 
 
 def by_hand(td, gamma, lmbda):
-    """Advantages as the sum over all later deltas of the segment, O(T²)."""
+    """Compute advantages as sums over all later deltas of the segment, O(T²)."""
     value, after = Value()(td["observation"]).detach(), Value()(td["next", "observation"]).detach()
     delta = td["next", "reward"] + gamma * after * ~td["next", "terminated"] - value
     ids, done = td.get(("collector", "traj_ids"), None), td["next", "done"]

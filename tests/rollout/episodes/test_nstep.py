@@ -13,7 +13,7 @@ F, T = False, True
 
 
 def way(td, row, t, n_steps):
-    """How many steps frame `t` may look ahead, found frame by frame."""
+    """Find the number of steps that frame `t` covers, frame by frame."""
     ids, done = td.get(("collector", "traj_ids"), None), td["next", "done"]
     mask = td.get(("collector", "mask"), torch.ones(td.shape, dtype=torch.bool))
     steps = 1
@@ -50,7 +50,7 @@ def test_it_equals_a_walk_from_frame_to_frame(td, n_steps, gamma):
 
 
 def agents(done):
-    """A batch `[1, 3]` whose every entry has two agents."""
+    """Return a batch `[1, 3]` with two agents in every entry."""
     shape = (1, 3, 2)
     entries = {"observation": torch.arange(6.0).view(*shape, 1), "reward": torch.ones(shape), "done": done}
     return TensorDict({"action": torch.zeros(shape), "next": entries}, [1, 3])

@@ -1,4 +1,4 @@
-"""An env that returns what cannot be used: the error says which env, what is wrong and what its API wants."""
+"""Envs that violate their API: the error names the env, the bad value and the API."""
 
 import gymnasium as gym
 import numpy as np
@@ -14,17 +14,17 @@ ROW, ITS_SPACE = np.zeros(2, np.float32), "its observation space is Box(-1.0, 1.
 
 
 class Answering(gym.Env):
-    """Answers what its class says."""
+    """An env that returns its class attributes."""
 
     observation_space = gym.spaces.Box(-1, 1, (2,), np.float32)
     action_space = gym.spaces.Discrete(2)
-    begun, stepped = (ROW, {}), (ROW, 0.0, False, False, {})
+    at_reset, at_step = (ROW, {}), (ROW, 0.0, False, False, {})
 
     def reset(self, *, seed=None, options=None):
-        return self.begun
+        return self.at_reset
 
     def step(self, action):
-        return self.stepped
+        return self.at_step
 
 
 def answering(**answers):
@@ -32,7 +32,7 @@ def answering(**answers):
 
 
 def failure_of(env):
-    """What the second env of two raises in its first reset, or else in its first step."""
+    """Return the error of the second of two envs in its first reset, or else in its first step."""
     host = EnvListHost([Answering(), env])
     try:
         host.reset_all()
@@ -42,7 +42,7 @@ def failure_of(env):
 
 
 @pytest.mark.parametrize(
-    ("stepped", "said"),
+    ("at_step", "message"),
     [
         ((ROW, 0.0, False, {}), "not enough values to unpack (expected 5, got 4)"),
         (None, "cannot unpack non-iterable NoneType object"),
@@ -60,22 +60,22 @@ def failure_of(env):
         ),
     ],
 )
-def test_a_step_of_the_wrong_form(stepped, said):
-    error = failure_of(answering(stepped=stepped))
+def test_a_step_of_the_wrong_form(at_step, message):
+    error = failure_of(answering(at_step=at_step))
     assert type(error) is BadAnswer
-    assert str(error).startswith(f"<Answers instance>: {said}")
+    assert str(error).startswith(f"<Answers instance>: {message}")
     assert str(error).endswith(f"; {EnvListHost.step_form}")
 
 
-@pytest.mark.parametrize("begun", [ROW, None, (ROW, 0.0, {}), (np.zeros(3), {})])
-def test_a_reset_of_the_wrong_form(begun):
-    error = failure_of(answering(begun=begun))
+@pytest.mark.parametrize("at_reset", [ROW, None, (ROW, 0.0, {}), (np.zeros(3), {})])
+def test_a_reset_of_the_wrong_form(at_reset):
+    error = failure_of(answering(at_reset=at_reset))
     assert type(error) is BadAnswer
     assert str(error).startswith("<Answers instance>: ")
     assert str(error).endswith(f"; {EnvListHost.reset_form}")
 
 
-def test_what_a_call_of_the_env_raises_stays_what_it_is():
+def test_an_exception_of_the_env_keeps_its_type():
     class Raising(Answering):
         def step(self, action):
             raise ValueError("no such move")
@@ -84,35 +84,34 @@ def test_what_a_call_of_the_env_raises_stays_what_it_is():
     assert (type(error), str(error)) == (ValueError, "no such move")
 
 
-WHOLE = gym.spaces.Dict({"at": gym.spaces.Discrete(3), "seen": gym.spaces.Box(0, 255, (2,), np.uint8)})
+INTEGERS = gym.spaces.Dict({"at": gym.spaces.Discrete(3), "map": gym.spaces.Box(0, 255, (2,), np.uint8)})
 
 
 @pytest.mark.parametrize(
-    ("at", "seen", "said"),
+    ("at", "cells", "message"),
     [
         (0.5, [0, 0], "the env returned 0.5 for 'at', which int64 cannot hold; its observation space is Discrete(3)"),
-        (1.0, [7.0, 2.25], "the env returned 2.25 for 'seen', which uint8 cannot hold; its observation space is Box"),
+        (1.0, [7.0, 2.25], "the env returned 2.25 for 'map', which uint8 cannot hold; its observation space is Box"),
         (1.0, [255.0, 0.0], None),
     ],
 )
-def test_observations_that_would_lose_in_whole_numbers(at, seen, said):
-    seen = np.array(seen)
+def test_observations_that_integers_cannot_hold(at, cells, message):
     kind = answering(
-        observation_space=WHOLE,
-        begun=({"at": 0, "seen": np.zeros(2, np.uint8)}, {}),
-        stepped=({"at": at, "seen": seen}, 0.0, False, False, {}),
+        observation_space=INTEGERS,
+        at_reset=({"at": 0, "map": np.zeros(2, np.uint8)}, {}),
+        at_step=({"at": at, "map": np.array(cells)}, 0.0, False, False, {}),
     )
     host = EnvListHost([kind, kind])
     host.reset_all()
-    moved = host.step([np.zeros(2, np.int64)])
-    assert [said in str(error) for _, error in moved.failed] == ([] if said is None else [True] * 2)
-    if said is None:
-        assert [(leaf.dtype, leaf[1].tolist()) for leaf in moved.observation] == [("int64", 1), ("uint8", [255, 0])]
+    step = host.step([np.zeros(2, np.int64)])
+    assert [message in str(error) for _, error in step.failed] == ([] if message is None else [True] * 2)
+    if message is None:
+        assert [(leaf.dtype, leaf[1].tolist()) for leaf in step.observation] == [("int64", 1), ("uint8", [255, 0])]
 
 
-def test_a_collector_raises_it_wherever_the_env_is_and_says_which_one():
+def test_a_collector_raises_the_error_with_the_number_of_the_env():
     def make():
-        return answering(stepped=(ROW, 0.0, False, {}))
+        return answering(at_step=(ROW, 0.0, False, {}))
 
     with (
         Collector(make, frames_per_batch=4, total_frames=8, backend="process", num_collectors=1) as collector,
@@ -130,17 +129,17 @@ def two(env):
 
 
 @pytest.mark.parametrize("batched", [lambda env: env, two], ids=["alone", "vector"])
-def test_a_reward_that_a_batch_cannot_hold_is_no_number_of_an_evaluation_either(batched):
-    env = batched(answering(stepped=(ROW, 1e39, False, True, {})))
+def test_a_reward_that_float32_cannot_hold_is_an_error_in_batches_and_evaluations(batched):
+    env = batched(answering(at_step=(ROW, 1e39, False, True, {})))
     with Collector(env, frames_per_batch=4) as collector:
         with pytest.raises(BadAnswer, match=LARGE):
             collector.next()
         collector.shutdown(close_env=False)
     with pytest.raises(BadAnswer, match=LARGE):
-        evaluate_policy(lambda seen: np.zeros(seen.shape[:-1], np.int64), env, 1)
+        evaluate_policy(lambda x: np.zeros(x.shape[:-1], np.int64), env, 1)
 
 
 @pytest.mark.parametrize("reward", [np.inf, -np.inf, np.nan, float(np.finfo(np.float32).max)])
-def test_a_reward_that_float32_has_stays_what_it_is(reward):
-    with Collector(answering(stepped=(ROW, reward, False, False, {})), frames_per_batch=2) as collector:
+def test_a_reward_that_float32_can_hold_does_not_change(reward):
+    with Collector(answering(at_step=(ROW, reward, False, False, {})), frames_per_batch=2) as collector:
         np.testing.assert_array_equal(collector.next()["next", "reward"], np.full((2, 1), reward))

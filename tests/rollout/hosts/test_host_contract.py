@@ -38,12 +38,12 @@ def envs(counting, n=3):
 
 
 def vector_env(mode, copy):
-    """A vector env of our own, which stacks its last observations, and takes one seed for all."""
+    """Return a maker of hosts of a vector env that stacks its last observations, and takes one seed for all."""
     return lambda counting: VectorHost(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy))
 
 
 def sync_vector_env(mode, copy):
-    """Gymnasium's, which keeps one last observation per env, and takes one seed per env."""
+    """Return a maker of hosts of gymnasium's vector env, with one last observation and one seed per env."""
 
     def make(counting):
         fns = [lambda env=env: env for env in envs(counting)]
@@ -93,7 +93,7 @@ class TestCountingEnvs(CountedHostContract):
 
 
 class TestAsyncVectorEnv(CountedHostContract):
-    """In the mode that it has by default; the others are those of `SyncVectorEnv`."""
+    """In its default mode; in the other modes it works as `SyncVectorEnv`."""
 
     n_steps = 15
 
@@ -118,7 +118,7 @@ class TestCartPole(HostContract):
 
 @pytest.mark.filterwarnings("ignore:.*precision lowered by casting to float32:UserWarning")
 class TestEnvPool(HostContract):
-    """It resets within the next step, as it does by itself; or when it is asked to, where its metadata say so."""
+    """Resets within the next step, by default; or on demand, with other metadata."""
 
     @pytest.fixture(params=[None, AutoresetMode.DISABLED])
     def make_host(self, request):
@@ -144,7 +144,7 @@ class TestAtari(HostContract):
 
 
 class TestTorchRLEnvs(HostContract):
-    """One, a batch, or several apart."""
+    """A single env, a batch, or separate envs."""
 
     @pytest.fixture(params=["one", "batch", "separate"])
     def make_host(self, request):
@@ -157,7 +157,7 @@ class TestTorchRLEnvs(HostContract):
 
 
 class TwoAgents(BasicMultiAgent):
-    """Two agents that see how far they are, and end together."""
+    """Two agents that observe their step, and end together."""
 
     def __init__(self, length):
         super().__init__(2)

@@ -1,4 +1,4 @@
-"""The host for envs with several agents: dicts in, dicts out; who breaks a promise has failed, and nobody else."""
+"""The host of multi-agent envs: dicts in, dicts out; only an env that violates the API fails."""
 
 import pytest
 
@@ -10,49 +10,40 @@ OVER = {"__all__": True}
 GOES_ON = {"__all__": False}
 
 
-class Told(MultiAgentEnv):
-    """Returns what it is told to; an exception is raised.
+class ScriptedEnv(MultiAgentEnv):
+    """An env with a script: one agent that sees 0 at a reset.
 
     Args:
-        steps: what each step returns.
-        begins: what each reset returns; then always one agent that sees 0.
+        steps: the result of each step; an exception is raised.
     """
 
-    def __init__(self, *steps, begins=()):
-        self.steps, self.begins = list(steps), list(begins)
-        self.acted, self.seeds = [], []
-        self.closed = 0
+    def __init__(self, *steps):
+        self.steps, self.actions, self.seeds = list(steps), [], []
 
     def reset(self, *, seed=None, options=None):
         self.seeds.append(seed)
-        return _given(self.begins.pop(0)) if self.begins else ({"a": 0}, {"a": {"begun": True}})
+        return {"a": 0}, {"a": {"begun": True}}
 
     def step(self, action_dict):
-        self.acted.append(action_dict)
-        return _given(self.steps.pop(0))
-
-    def close(self):
-        self.closed += 1
-
-
-def _given(value):
-    if isinstance(value, Exception):
-        raise value
-    return value
+        self.actions.append(action_dict)
+        result = self.steps.pop(0)
+        if isinstance(result, Exception):
+            raise result
+        return result
 
 
-def moved(seen=1, paid=1.0, over=GOES_ON):
-    return {"a": seen}, {"a": paid, "b": 0.5}, dict(over), dict(GOES_ON), {"a": {"at": seen}}
+def result(observation=1, over=GOES_ON):
+    return {"a": observation}, {"a": 1.0, "b": 0.5}, dict(over), dict(GOES_ON), {"a": {"at": observation}}
 
 
 def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_over_agents():
-    envs = [Told(moved(3)), Told(moved(4, over=OVER))]
+    envs = [ScriptedEnv(result(3)), ScriptedEnv(result(4, over=OVER))]
     host = MultiAgentHost(envs)
     assert host.reset_all([7, 8]) == [[{"a": 0}, {"a": 0}]]
     assert ([env.seeds for env in envs], host.seed_of(1)) == ([[7], [8]], 8)
     assert [host.info_of(env) for env in (0, 1)] == [{"a": {"begun": True}}] * 2
     step = host.step([[{"a": 1}, {}], "ignored"])
-    assert [env.acted for env in envs] == [[{"a": 1}], [{}]]
+    assert [env.actions for env in envs] == [[{"a": 1}], [{}]]
     assert step.observation == [[{"a": 3}, {"a": 4}]]
     assert step.reward.tolist() == [1.5, 1.5]
     assert (list(step.ends), step.void, step.failed) == ([(1, True, False)], (), [])
@@ -80,7 +71,7 @@ def test_actions_and_observations_are_one_leaf_of_dicts_and_rewards_are_summed_o
     ],
 )
 def test_what_breaks_in_one_env_or_in_what_it_returns_names_that_env_and_the_others_step(returned, error, text):
-    host = MultiAgentHost([Told(returned), Told(moved(4))])
+    host = MultiAgentHost([ScriptedEnv(returned), ScriptedEnv(result(4))])
     host.reset_all()
     step = host.step([[{}, {}]])
     ((env, raised),) = step.failed

@@ -1,4 +1,4 @@
-"""From what users hand in to a host."""
+"""Env sources, and the hosts built from them."""
 
 import sys
 
@@ -38,8 +38,8 @@ def test_an_instance_is_used_itself_and_its_copies_are_others():
     host = build(Source(env, copies=3))
     host.reset_all()
     assert host.env[0] is env
-    assert len({id(each) for each in host.env}) == 3
-    assert [each.mark.env for each in host.env] == [4, 4, 4]
+    assert len({id(env) for env in host.env}) == 3
+    assert [env.mark.env for env in host.env] == [4, 4, 4]
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ def monitored():
 @pytest.mark.parametrize("mode", list(AutoresetMode), ids=lambda mode: mode.name)
 def test_the_info_at_an_end_is_that_of_the_episode_that_ended_in_every_autoreset_mode(mode):
     host = VectorHost(SyncVectorEnv([monitored] * 3, autoreset_mode=mode))
-    played, told = np.zeros(3, dtype=int), 0
+    played, n_ends = np.zeros(3, dtype=int), 0
     for step in play(host, 120, [3, 14, 15]):
         played += 1
         played[list(step.void)] = 0
@@ -86,11 +86,11 @@ def test_the_info_at_an_end_is_that_of_the_episode_that_ended_in_every_autoreset
             episode = info_of(step.info, env).get("episode")
             assert (None if episode is None else int(episode["l"])) == (played[env] if env in ended else None)
         played[ended] = 0
-        told += len(ended)
-    assert told > 6
+        n_ends += len(ended)
+    assert n_ends > 6
 
 
-def test_an_env_that_said_nothing_has_an_empty_info_and_unmasked_entries_are_from_everybody():
+def test_an_env_without_info_has_an_empty_one_and_unmasked_entries_are_from_all_envs():
     infos = {"lives": np.array([3, 2]), "_lives": np.array([True, False]), "player": {"hp": np.array([7, 8])}, "v": "x"}
     assert info_of(infos, 0) == {"lives": 3, "player": {"hp": 7}, "v": "x"}
     assert info_of(infos, 1) == {"player": {"hp": 8}, "v": "x"}

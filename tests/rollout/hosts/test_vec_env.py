@@ -1,4 +1,4 @@
-"""Stable-Baselines3's `VecEnv`, by a stand-in with its interface: that package is not needed here."""
+"""Stable-Baselines3's `VecEnv`, by a stand-in with its interface, without that package."""
 
 import gymnasium as gym
 import numpy as np
@@ -12,7 +12,7 @@ from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 
 
 def of_the_package(name, *bases):
-    """Let a class look as if it came from that package."""
+    """Give a class the module name of that package."""
 
     def mark(kind):
         return type(name, (kind, *bases), {"__module__": "stable_baselines3.common.stand_in"})
@@ -21,7 +21,7 @@ def of_the_package(name, *bases):
 
 
 class Count(gym.Env):
-    """Episodes of as many steps as the seed says; observes what is left."""
+    """Episodes whose length follows from the seed; observes the remaining steps."""
 
     observation_space = spaces.Dict(left=spaces.Box(0, 100, (1,), np.int64))
     action_space = spaces.Discrete(5)
@@ -128,16 +128,16 @@ class Two:
 
 def test_a_step_to_the_end_leads_to_the_true_last_observation_and_the_next_begins_with_that_of_the_reset():
     host = VectorHost(AsVectorEnv(DummyVecEnv([Count, Count])))
-    (left,) = host.reset_all([5, 5])
-    first = int(left.min())
+    (remaining,) = host.reset_all([5, 5])
+    first = int(remaining.min())
     for t in range(first):
         transition = host.step([np.array([2, 2])])
-        assert transition.observation[0].tolist() == (left - t - 1).tolist()
+        assert transition.observation[0].tolist() == (remaining - t - 1).tolist()
         assert bool(transition.ends.envs.size) == (t == first - 1)
-    assert list(transition.ends) == [(int(env), True, False) for env in np.flatnonzero(left[:, 0] == first)]
+    assert list(transition.ends) == [(int(env), True, False) for env in np.flatnonzero(remaining[:, 0] == first)]
     env = transition.ends.envs[0]
-    begun = host.reset([env], transition.observation)
-    assert begun[0][env, 0] == host.env.envs[env].left > 0
+    observation = host.reset([env], transition.observation)
+    assert observation[0][env, 0] == host.env.envs[env].left > 0
     assert transition.observation[0][env, 0] == 0
     with pytest.raises(EnvRaised) as caught:
         host.reset([1 - env], transition.observation)
@@ -157,7 +157,7 @@ def test_evaluate_policy_takes_it_seeded_as_a_whole_and_leaves_it_open(max_steps
         evaluate_policy(Two(), env, num_envs=2)
 
 
-def test_its_monitors_reward_changers_and_statistics_are_found_through_its_wrappers():
+def test_monitors_reward_changers_and_statistics_are_found_through_wrappers():
     env = VecNormalize(DummyVecEnv([lambda: Monitor(Count())] * 2))
     assert [type(layer).__name__ for layer in layers(env)][:3] == ["VecNormalize", "DummyVecEnv", "Monitor"]
     assert is_monitored(env)

@@ -1,4 +1,4 @@
-"""The host for vector envs: what each kind can do, is asked for, and does when it fails."""
+"""The host of vector envs: abilities of each kind, seeds, resets and failures."""
 
 import numpy as np
 import pytest
@@ -37,25 +37,25 @@ def test_envpool_resets_single_envs_and_cannot_be_seeded():
     assert is_vector_env(env)
     assert host.spec.next_step_autoreset
     assert (host.spec.resettable, host.spec.seeding) == (True, "none")
-    onto = host.reset_all([1, 2, 3])
+    base = host.reset_all([1, 2, 3])
     assert host.seed_of(0) is None
-    fresh = host.reset([1], onto)
-    assert not np.array_equal(fresh[0][1], onto[0][1])
-    np.testing.assert_array_equal(fresh[0][[0, 2]], onto[0][[0, 2]])
+    fresh = host.reset([1], base)
+    assert not np.array_equal(fresh[0][1], base[0][1])
+    np.testing.assert_array_equal(fresh[0][[0, 2]], base[0][[0, 2]])
 
 
-def test_a_vector_env_that_cannot_reset_single_envs_says_what_to_use():
+def test_a_vector_env_that_cannot_reset_single_envs_raises_with_a_remedy():
     host = own(SAME_STEP)
-    onto = host.reset_all()
+    base = host.reset_all()
     with pytest.raises(EnvRaised) as caught:
-        host.reset([0], onto)
+        host.reset([0], base)
     assert "use a vector env with autoreset mode DISABLED" in str(caught.value.cause)
 
 
-@pytest.mark.parametrize("said", [{}, {"autoreset_mode": "sometimes"}, {"autoreset_mode": None}], ids=str)
-def test_a_vector_env_that_does_not_say_when_it_resets_is_refused(said):
+@pytest.mark.parametrize("metadata", [{}, {"autoreset_mode": "sometimes"}, {"autoreset_mode": None}], ids=str)
+def test_a_vector_env_without_autoreset_mode_is_refused(metadata):
     env = CountingVectorEnv(2)
-    env.metadata = said
+    env.metadata = metadata
     with pytest.raises(ValueError, match=r"has autoreset_mode=.* in its metadata; it must be one of .*SAME_STEP"):
         VectorHost(env)
 
@@ -65,9 +65,9 @@ def test_a_vector_env_that_does_not_say_when_it_resets_is_refused(said):
 
 def test_a_list_of_seeds_goes_to_the_envs_of_gymnasium():
     host = sync(DISABLED)
-    onto = host.reset_all([5, 6])
-    host.reset([1], onto, [9])
-    host.reset([0, 1], onto, [None, 11])
+    base = host.reset_all([5, 6])
+    host.reset([1], base, [9])
+    host.reset([0, 1], base, [None, 11])
     envs = host.env.envs
     assert [env.seeds for env in envs] == [[5, None], [6, 9, 11]]
     assert [host.seed_of(0), host.seed_of(1)] == [5, 11]
@@ -76,12 +76,12 @@ def test_a_list_of_seeds_goes_to_the_envs_of_gymnasium():
 # ---- episodes
 
 
-def test_in_next_step_mode_a_seed_makes_the_reset_come_at_once():
+def test_in_next_step_mode_a_seed_resets_the_env_at_once():
     host = sync(NEXT_STEP)
     host.reset_all()
     host.step(ZERO)
-    moved = host.step(ZERO)
-    fresh = host.reset([0, 1], moved.observation, [7, None])
+    transition = host.step(ZERO)
+    fresh = host.reset([0, 1], transition.observation, [7, None])
     assert marks(fresh[0]) == [(1, 0), (0, 2)]
     following = host.step(ZERO)
     assert list(following.void) == [1]
@@ -91,7 +91,7 @@ def test_in_next_step_mode_a_seed_makes_the_reset_come_at_once():
 # ---- last observations
 
 
-def test_a_vector_env_that_does_not_give_its_last_observation_is_an_error_with_a_way_out():
+def test_a_vector_env_without_last_observations_is_an_error_with_a_remedy():
     class Silent(CountingVectorEnv):
         def step(self, actions):
             return (*super().step(actions)[:4], {})
@@ -106,8 +106,8 @@ def test_a_vector_env_that_does_not_give_its_last_observation_is_an_error_with_a
 # ---- faults
 
 
-@pytest.mark.filterwarnings("ignore:.*ERROR:UserWarning")  # gymnasium tells errors of its workers as warnings too
-def test_an_async_vector_env_whose_worker_raised_is_built_anew():
+@pytest.mark.filterwarnings("ignore:.*ERROR:UserWarning")  # gymnasium also warns of errors of its workers
+def test_an_async_vector_env_whose_worker_raised_is_built_again():
     endless = Counting(script=Script((ENDLESS,)))
     faulty = [[Fault("raise", step=2)], []]
 
@@ -129,7 +129,7 @@ def test_an_async_vector_env_whose_worker_raised_is_built_anew():
 
 
 @pytest.mark.filterwarnings(CAST)
-def test_the_last_observations_of_envpool_are_those_at_which_the_pole_has_fallen():
+def test_the_last_observations_of_envpool_show_the_fallen_pole():
     env = pytest.importorskip("envpool").make_gymnasium("CartPole-v1", num_envs=3, seed=5)
     begins, n_ends = [True] * 3, 0
     for step in play(VectorHost(env), 80):

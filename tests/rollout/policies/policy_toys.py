@@ -24,7 +24,7 @@ def spec_of(observation=VECTOR, action=None, num_envs=3, *, bare=False):
 
 
 def observed(spec, seed=0):
-    """Leaves [B, …] with other values in every entry."""
+    """Return leaves [B, …] with different values in all entries."""
     rng = np.random.default_rng(seed)
     return [
         rng.integers(0, 2, (spec.num_envs, *leaf.shape)).astype(leaf.dtype)

@@ -1,4 +1,4 @@
-"""Every form of a policy, bound to a host: what it is called with, what becomes of its answer."""
+"""Policies of every form, bound to a host: their inputs and outputs."""
 
 import re
 
@@ -33,12 +33,12 @@ def answered(policy, spec=None, **options):
     """Outputs by key, for the observation of seed 1."""
     spec = spec or spec_of()
     policy = bound(policy, spec, **options)
-    with torch.no_grad():  # as whoever steps has it
+    with torch.no_grad():  # as in the loop
         return dict(zip(policy.keys, policy(observed(spec, 1)), strict=True))
 
 
-class Seen:
-    """A function of one argument that keeps what it was called with."""
+class Recorder:
+    """A function of one argument that records its inputs."""
 
     def __init__(self, answer):
         self.answer, self.calls = answer, []
@@ -48,18 +48,18 @@ class Seen:
         return self.answer
 
 
-# ---- what it is called with
+# ---- inputs
 
 
 def test_a_function_of_one_parameter_gets_a_nested_dict_of_several_observations():
-    seen = Seen(torch.zeros(3, dtype=torch.int64))
+    recorder = Recorder(torch.zeros(3, dtype=torch.int64))
     spec = spec_of(SEVERAL)
-    bound(seen, spec)(observed(spec, 1))
-    given = seen.calls[-1]
+    bound(recorder, spec)(observed(spec, 1))
+    inputs = recorder.calls[-1]
     by_key = dict(zip([leaf.key for leaf in spec.observation], observed(spec, 1), strict=True))
-    assert sorted(given) == ["in", "position", "task"]
-    np.testing.assert_array_equal(given["in"]["side"], by_key["in", "side"])
-    np.testing.assert_array_equal(given["task"], by_key["task"])
+    assert sorted(inputs) == ["in", "position", "task"]
+    np.testing.assert_array_equal(inputs["in"]["side"], by_key["in", "side"])
+    np.testing.assert_array_equal(inputs["task"], by_key["task"])
 
 
 def test_parameters_named_after_entries_get_these_by_keyword_also_optional_ones():
@@ -147,7 +147,7 @@ def test_a_probabilistic_module_picks_actions_as_the_exploration_type_says(explo
     assert np.allclose(got, expected.numpy() if got.ndim == 2 else expected.sum(-1).numpy(), atol=1e-5)
 
 
-# ---- what fits nowhere
+# ---- policies that cannot be called
 
 
 def two_parameters(x, y):
@@ -179,7 +179,7 @@ def test_a_class_in_the_place_of_a_policy_is_refused_by_name():
         (TensorDictModule(nn.Linear(2, 2), ["obs"], ["action"]), r"None for \['obs'\], which the env does not give"),
     ],
 )
-def test_what_the_first_call_raises_has_a_note_of_what_it_was_given(policy, note):
+def test_an_exception_of_the_first_call_has_a_note_with_the_inputs(policy, note):
     with pytest.raises((RuntimeError, KeyError)) as caught:
         bound(policy)
     assert re.search(note, caught.value.__notes__[-1])
@@ -198,7 +198,7 @@ def test_a_key_that_the_env_does_not_write_is_a_key_error():
             bound(Reads(), **options)
 
 
-# ---- what it answers
+# ---- outputs
 
 ANSWERS = {
     "a tensor": lambda x: x[..., 0].long(),
@@ -298,11 +298,11 @@ def test_another_output_without_a_row_per_env_is_an_error(value, error, message)
 # ---- memory and gradients
 
 
-def test_a_policy_that_writes_into_its_observation_changes_neither_the_recorded_one_nor_what_it_sees_next():
-    seen = []
+def test_a_policy_that_writes_into_its_observation_changes_neither_the_recorded_nor_the_next_one():
+    inputs = []
 
     def policy(observation):
-        seen.append(observation.clone())
+        inputs.append(observation.clone())
         observation.mul_(0).sub_(1)
         return torch.zeros(3, dtype=torch.int64)
 
@@ -314,4 +314,4 @@ def test_a_policy_that_writes_into_its_observation_changes_neither_the_recorded_
     policy(second)
     np.testing.assert_array_equal(first[0], observed(spec)[0])
     np.testing.assert_array_equal(second[0], observed(spec, 1)[0])
-    np.testing.assert_array_equal(seen[1], first[0])
+    np.testing.assert_array_equal(inputs[1], first[0])

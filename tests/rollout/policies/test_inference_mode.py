@@ -1,4 +1,4 @@
-"""Modules are called in inference mode, where that cannot be noticed: what they keep can still be part of a loss."""
+"""Modules are called in inference mode if this cannot be noticed: tensors that they keep can be part of a loss."""
 
 import pytest
 import torch
@@ -68,11 +68,11 @@ def test_a_module_that_keeps_nothing_is_called_in_inference_mode_and_a_function_
     noting = Noting()
     collected(noting if module else noting.forward)
     assert len(modes) > FRAMES
-    assert modes == [False] + [module] * (len(modes) - 1), "the first call may make what stays"
+    assert modes == [False] + [module] * (len(modes) - 1), "the first call may create tensors that stay"
 
 
 @pytest.mark.parametrize("kind", [KeepsOutput, Normalises])
-def test_what_a_module_keeps_can_be_part_of_a_loss(kind):
+def test_tensors_that_a_module_keeps_can_be_part_of_a_loss(kind):
     policy = kind()
     collected(policy)
     weight = torch.ones(2, requires_grad=True)
@@ -81,7 +81,7 @@ def test_what_a_module_keeps_can_be_part_of_a_loss(kind):
 
 
 @pytest.mark.parametrize("kind", [Plain, Plans, Normalises])
-def test_a_policy_learns_from_the_batch_it_has_made(kind):
+def test_a_policy_can_learn_from_its_own_batch(kind):
     policy = kind()
     batch = collected(policy)
     policy.net(batch["observation"]).square().mean().backward()
