@@ -21,8 +21,7 @@ from torch.nn.functional import one_hot
 from swath.learn.networks import orthogonal
 from swath.rollout.spaces import Leaf
 
-_SMALLEST_VARIANCE = 1e-8
-_LIMIT = 10.0
+_SMALLEST_VARIANCE, _LIMIT = 1e-8, 10.0
 _MAX_FACTOR = 4.0  # beyond it the feature was nearly constant before, so that networks have learnt nothing of it
 
 Change: TypeAlias = tuple[Tensor, Tensor]

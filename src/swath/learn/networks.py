@@ -36,8 +36,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 }
 """Functions between two layers, by name; each may overwrite its argument."""
 
-_HIDDEN_GAIN = 2**0.5
-_SMALLEST_STD = 1e-4
+_HIDDEN_GAIN, _SMALLEST_STD = 2**0.5, 1e-4
 
 
 class MLP(nn.Module):

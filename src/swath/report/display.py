@@ -42,13 +42,7 @@ MAX_COLUMNS = 78
 MAX_WORKERS = 12
 """Number of workers in the view: first workers that are not up; the others are counted."""
 
-WORKER_COLUMNS = {
-    "state": "state",
-    "life": "life",
-    "frames": "frames",
-    "version": "policy_version",
-    "behind": "staleness",
-}
+COLUMNS = {"state": "state", "life": "life", "frames": "frames", "version": "policy_version", "behind": "staleness"}
 """Columns of the table of workers, and the statistics in them."""
 
 FAILURE_COUNTS = ("restarts", "workers_lost", "late", "fragments_lost", "env_errors", "batches_dropped")
@@ -195,10 +189,10 @@ def evaluation_line(stats: Mapping[str, Any]) -> str:
 def _worker_table(stats: Mapping[str, Any]) -> RenderableType:
     workers = sorted(int(match[1]) for name in stats if (match := re.fullmatch(r"worker_(\d+)/frames", name)))
     first = sorted(workers, key=lambda worker: stats[f"worker_{worker}/state"] == "up")[:MAX_WORKERS]
-    columns = [Column(name, justify="left" if name == "state" else "right") for name in ("worker", *WORKER_COLUMNS)]
+    columns = [Column(name, justify="left" if name == "state" else "right") for name in ("worker", *COLUMNS)]
     table = Table(*columns, box=None, pad_edge=False, header_style="dim")
     for worker in sorted(first):
-        values = [stats.get(f"worker_{worker}/{name}", "-") for name in WORKER_COLUMNS.values()]
+        values = [stats.get(f"worker_{worker}/{name}", "-") for name in COLUMNS.values()]
         table.add_row(str(worker), *(f"{value:,}" if isinstance(value, int) else str(value) for value in values))
     more = len(workers) - len(first)
     return Group(table, Text(f"and {more:,} more", style="dim")) if more else table

@@ -147,7 +147,7 @@ class TensorDictPolicy(BoundPolicy):
         self.draw: Write | None = None
         super().__init__((), [], Memory(spec.batch_shape))
         self._first: Write | None = None
-        self._write = self._writing(policy, root, options)
+        self._write = self._make_write(policy, root, options)
         self._state = [under_next(key) for key in self.memory.state]
         self._with_memory(root)
         env_keys = {*keys_of(root), *self.memory.keys}.difference(spec.action_keys)
@@ -175,7 +175,7 @@ class TensorDictPolicy(BoundPolicy):
         super().take_over(other)
         self.example, self.forms, self._known = other.example, other.forms, other._known
 
-    def _writing(self, policy: Any, root: TensorDictBase, options: BindingOptions) -> Write:
+    def _make_write(self, policy: Any, root: TensorDictBase, options: BindingOptions) -> Write:
         """Return a function that lets the policy write into a TensorDict of the env, on whatever device."""
         spec = self.spec
         if isinstance(policy, RandomPolicy) and policy.action_spec is None:

@@ -408,21 +408,15 @@ class FiniteCheck:
 
     Args:
         policy: the policy.
-        observation_keys: keys of the observation leaves.
+        keys: of the observation leaves.
         moment: returns, for an env, a phrase for messages about its present step.
         checks_outputs: false for random actions, which are finite, and whose other outputs are NaN.
     """
 
     def __init__(
-        self,
-        policy: BoundPolicy,
-        observation_keys: Sequence[Key],
-        moment: Callable[[int], str],
-        *,
-        checks_outputs: bool = True,
+        self, policy: BoundPolicy, keys: Sequence[Key], moment: Callable[[int], str], *, checks_outputs: bool = True
     ) -> None:
-        self._policy, self._observation_keys, self._moment = policy, observation_keys, moment
-        self._checks_outputs = checks_outputs
+        self._policy, self._keys, self._moment, self._checks_outputs = policy, keys, moment, checks_outputs
         self.begin, self.rewind = policy.begin, policy.rewind
 
     def __call__(self, observation: Leaves) -> Leaves:
@@ -431,7 +425,7 @@ class FiniteCheck:
         Raises:
             NonFinite: an output or an observation is NaN or infinite.
         """
-        require_finite("observation", self._observation_keys, observation, self._moment)
+        require_finite("observation", self._keys, observation, self._moment)
         outputs = self._policy(observation)
         if self._checks_outputs:
             require_finite("policy output", self._policy.keys, outputs, self._moment)
