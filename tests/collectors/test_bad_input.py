@@ -116,7 +116,7 @@ def test_a_third_positional_argument_is_refused():
         Collector("CartPole-v1", None, 200, frames_per_batch=200)
 
 
-def test_restart_cannot_build_an_instance_anew():
+def test_restart_cannot_rebuild_an_instance():
     with pytest.raises(ValueError, match="on_env_error='restart' rebuilds the env"):
         Collector(CountingEnv(), on_env_error="restart", **FRAMES)
 

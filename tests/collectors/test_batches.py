@@ -89,7 +89,7 @@ def test_time_is_the_last_dimension(options, shape):
     assert batch.device is None
 
 
-def test_a_batch_is_rounded_up_to_whole_steps_and_that_is_said_once():
+def test_a_batch_is_rounded_up_to_whole_steps_with_one_warning():
     with pytest.warns(UserWarning, match="frames_per_batch=10 is not shared evenly .* batches have 12") as caught:
         collector = Collector(CountingEnv, envs_per_worker=3, frames_per_batch=10, total_frames=30)
     assert len(caught) == 1

@@ -182,7 +182,7 @@ def test_inner_deaths_are_healed_inside(build, inside, order, tmp_path):
 
 
 @pytest.mark.parametrize("inside", MANY)
-def test_what_is_not_healed_inside_is_the_death_of_the_actor(build, inside, tmp_path):
+def test_an_inner_failure_that_is_not_healed_ends_the_actor(build, inside, tmp_path):
     script = lives(tmp_path, {1: [[Fault("exit", step=4)], [], [], []]})
     options = {"collector_kwargs": {"restarts": Restarts(0)}, "sources": script.sources(2), "policy": Always(2)}
     collector = build(inside, **options)

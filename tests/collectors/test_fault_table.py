@@ -68,7 +68,7 @@ def mishaps(request):
 
 
 @pytest.fixture(params=SOURCES)
-def made(request, mishaps):
+def collect(request, mishaps):
     """Return a function that builds a collector that draws `T` steps of every env."""
 
     def make(on_env_error):

@@ -75,7 +75,7 @@ def test_with_reset_only_that_env_begins_another_episode():
     assert (stats["env_errors"], stats["fragments_lost"], stats["frames"]) == (1, 0, 16)
 
 
-def test_a_source_that_cannot_reset_one_env_is_built_anew_with_the_marks_on_all():
+def test_a_source_that_cannot_reset_one_env_is_rebuilt_with_the_marks_on_all():
     faults = [{1: [Fault("raise", step=4)]}, {}]
 
     def env():
@@ -110,7 +110,7 @@ def test_three_failures_in_a_row_are_raised():
 # ---- restart
 
 
-def test_with_restart_the_source_is_built_anew_in_another_life(caplog):
+def test_with_restart_the_source_is_rebuilt_in_another_life(caplog):
     envs = raising()
     with (
         caplog.at_level(logging.WARNING, "swath"),

@@ -277,7 +277,7 @@ def test_properties_say_what_was_asked_for():
         assert collector
 
 
-def test_close_env_is_not_left_to_others():
+def test_close_env_false_is_refused_with_many_workers():
     with fleet(backend="inline") as collector, pytest.raises(RuntimeError, match="the envs live in the workers"):
         collector.shutdown(close_env=False)
 
@@ -287,7 +287,7 @@ class Stuck(CountingEnv):
         raise OSError("it will not close")
 
 
-def test_what_closing_envs_raises_is_raised_once_by_shutdown_by_default():
+def test_shutdown_raises_once_what_closing_envs_raised():
     collector = fleet(sources=[Stuck, Stuck], envs_per_worker=1)
     with pytest.raises(OSError, match="it will not close") as caught:
         collector.shutdown()
@@ -296,7 +296,7 @@ def test_what_closing_envs_raises_is_raised_once_by_shutdown_by_default():
     fleet(sources=[Stuck, Stuck], envs_per_worker=1).shutdown(raise_on_error=False)
 
 
-def test_workers_are_made_in_order_of_what_was_asked(tmp_path):
+def test_a_worker_runs_init_fn_then_builds_env_then_policy(tmp_path):
     book = Notebook(tmp_path / "book")
 
     def env():

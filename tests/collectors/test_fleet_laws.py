@@ -37,7 +37,7 @@ DEATHS = {0: [{1: [Fault("kill", step=3)]}, [], []], 1: [[Fault("exit", step=7)]
 
 
 @pytest.mark.parametrize(("kind", "place"), [*product(KINDS, PLACES)])
-def test_law_1_and_2_batches_are_whole_and_no_frame_comes_twice_whoever_dies(kind, place, tmp_path):
+def test_law_1_and_2_batches_are_whole_and_no_frame_comes_twice_when_workers_die(kind, place, tmp_path):
     lives = Lives(tmp_path, DEATHS, num_envs=2, counting=LONG)
     with fleet(kind, lives.sources(3), backend=place, frames_per_batch=30) as collector:
         batches = [collector.next()]

@@ -45,7 +45,7 @@ def test_the_first_that_is_ready_is_served_first(gate):
     check_lives(batches, LONG)
 
 
-def test_of_several_that_are_ready_the_worker_served_longest_ago_comes_first():
+def test_among_ready_workers_the_one_served_longest_ago_comes_first():
     with fleet("async", numbered(3), prefetch=2) as collector:
         drawn(collector, 1)
         order = []
@@ -87,7 +87,7 @@ def test_exactly_the_first_batches_asked_for_are_random(kind, place):
 # ---- fragments that are too old
 
 
-def test_what_is_too_old_is_dropped_counted_and_asked_for_anew():
+def test_a_stale_fragment_is_dropped_counted_and_requested_again():
     with fleet("async", numbered(1), Always(0), max_staleness=1, prefetch=2) as collector:
         collector.next()
         for number in (1, 2):

@@ -65,7 +65,7 @@ def test_enough_shares_end_the_others_at_their_next_step(place, gates, ends_earl
 
 
 @pytest.mark.parametrize(("options", "lengths"), [({}, [10, 10]), ({"cat_results": -1}, [10, 4])], ids=str)
-def test_what_is_written_to_a_buffer_is_masked_or_cut_likewise(options, lengths, gates, ends_early):
+def test_fragments_written_to_a_buffer_are_masked_or_cut_too(options, lengths, gates, ends_early):
     buffer = Memory()
     options |= {"envs_per_worker": 1, "preemptive_threshold": 0.5, "frames_per_batch": 20, "replay_buffer": buffer}
     with fleet(sources=held(gates), backend="thread", **options) as collector:

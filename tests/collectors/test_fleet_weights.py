@@ -107,7 +107,7 @@ def test_a_scheme_can_map_what_its_collector_publishes():
         assert acted(collector) == [(0, 1), (0, 1)]
 
 
-def test_a_policy_beside_a_factory_is_only_where_weights_come_from():
+def test_with_a_factory_the_policy_is_only_the_source_of_weights():
     lock = threading.Lock()  # cannot be pickled, as the policy need not be
 
     class Unpicklable(Always):
@@ -126,7 +126,7 @@ def test_a_policy_beside_a_factory_is_only_where_weights_come_from():
         assert acted(collector) == [(1, 1), (1, 1)]
 
 
-def test_a_policy_beside_a_factory_needs_an_explicit_scheme():
+def test_a_policy_and_a_factory_need_an_explicit_scheme():
     with pytest.raises(TypeError, match="policy and policy_factory are both given"):
         multi(Always(1), policy_factory=lambda: Always(0))
     with pytest.raises(TypeError, match="policy and policy_factory are both given"):

@@ -163,7 +163,7 @@ BAD = [
 
 
 @pytest.mark.parametrize(("options", "error", "message"), BAD, ids=plain)
-def test_what_cannot_be_is_refused_before_anything_is_begun(options, error, message, monkeypatch):
+def test_wrong_options_are_refused_before_workers_start(options, error, message, monkeypatch):
     monkeypatch.setattr(base, "assemble", None)
     with pytest.raises(error, match=message):
         RayCollector(**{"create_env_fn": "CartPole-v1", "frames_per_batch": 100, **options})

@@ -29,7 +29,7 @@ def test_further_actors_get_their_share_from_the_next_batch(build):
     check_lives(batches, WIDE, gaps=True)
 
 
-def test_asynchronously_they_are_asked_at_once(build):
+def test_added_workers_are_asked_at_once_in_asynchronous_collection(build):
     collector = build(sync=False)
     collector.next()
     collector.add_collectors(CountingEnvs(WIDE, first=4), 2)
@@ -39,7 +39,7 @@ def test_asynchronously_they_are_asked_at_once(build):
     check_lives(batches, WIDE, gaps=True)
 
 
-def test_a_policy_of_their_own_stays_until_the_next_update(build):
+def test_added_workers_keep_their_own_policy_until_the_next_update(build):
     collector = build(policy=Always(1))
     collector.update_policy_weights_(weights(2))
     collector.add_collectors(CountingEnvs(WIDE, first=4), 2, Always(7))
@@ -98,7 +98,7 @@ def test_what_does_not_fit_is_refused_and_nothing_is_added(build, how, error, me
     assert collector.next().shape == (2, 2, 6)
 
 
-def test_those_that_are_not_ready_in_time_are_not_added(build, gate):
+def test_workers_that_are_not_ready_in_time_are_not_added(build, gate):
     collector = first_in_time(PlacementFailed, build, "thread", placement_timeout_s=1.0)
 
     def late():

@@ -116,7 +116,7 @@ def test_cascade_execute_follows_paths_and_calls():
 @pytest.mark.parametrize(
     "path", ["", "policy..weight", ".policy", "policy.", "env[", "env[1", "1", "a b", "env[x]", "f()"]
 )
-def test_what_is_no_path_is_never_evaluated(path):
+def test_text_that_is_no_path_is_never_evaluated(path):
     with make_collector() as collector, pytest.raises(ValueError, match="path"):
         collector.get_distant_attr(path)
 

@@ -132,24 +132,24 @@ def test_an_updater_can_be_given_read_removed_and_set_at_any_time(make, make_upd
         assert collector.weight_updater.collector is collector
 
 
-def test_of_a_class_from_policy_is_tried_first():
+def test_from_policy_of_a_class_is_tried_first():
     class Fits(Minimal):
         policies = []
 
         @classmethod
         def from_policy(cls, policy):
-            cls.seen.append(policy)
+            cls.policies.append(policy)
             return cls() if len(cls.seen) == 1 else None
 
     policy = Always(1)
     for _ in range(2):
         with make_collector(policy=policy, weight_updater=Fits) as collector:
             assert isinstance(collector.weight_updater, Fits)
-    assert Fits.seen == [policy, policy]
+    assert Fits.policies == [policy, policy]
 
 
 @pytest.mark.parametrize("updater", [3, dict, lambda: 3], ids=["number", "class", "callable"])
-def test_what_makes_no_updater_is_refused(updater):
+def test_a_callable_that_returns_no_updater_is_refused(updater):
     with pytest.raises(TypeError, match="give an instance or subclass of WeightUpdaterBase, or a callable"):
         multi(Always(1), weight_updater=updater)
 
