@@ -139,7 +139,7 @@ def test_from_policy_of_a_class_is_tried_first():
         @classmethod
         def from_policy(cls, policy):
             cls.policies.append(policy)
-            return cls() if len(cls.seen) == 1 else None
+            return cls() if len(cls.policies) == 1 else None
 
     policy = Always(1)
     for _ in range(2):
