@@ -1,1 +1,1 @@
-"""Evaluation: what is asked, how episodes are played, what the numbers are."""
+"""Evaluation: requests, the workers that play their episodes, and results."""

@@ -97,8 +97,8 @@ def reward_changers(env: Any) -> list[str]:
 
 def recorders(env: Any) -> list[Any]:
     """Return the transforms at any depth that override `dump`."""
-    plain, several = _torchrl("Transform"), _torchrl("Compose")
-    transforms = [layer for layer in layers(env) if isinstance(layer, plain) and not isinstance(layer, several)]
+    plain, compose = _torchrl("Transform"), _torchrl("Compose")
+    transforms = [layer for layer in layers(env) if isinstance(layer, plain) and not isinstance(layer, compose)]
     return [transform for transform in transforms if type(transform).dump is not plain.dump]
 
 
@@ -180,8 +180,8 @@ def paths_of(env: Any) -> list[str]:
     """Return the paths of statistics, and of the transforms of the outermost env."""
     paths = [name for name in ("obs_rms", "return_rms", "ret_rms") if parts_at(env, name)]
     if isinstance(env, _torchrl("TransformedEnv")):
-        several = isinstance(env.transform, _torchrl("Compose"))
-        paths += [f"transform[{i}]" for i in range(len(env.transform))] if several else ["transform"]
+        is_compose = isinstance(env.transform, _torchrl("Compose"))
+        paths += [f"transform[{i}]" for i in range(len(env.transform))] if is_compose else ["transform"]
     return paths
 
 

@@ -89,8 +89,8 @@ class Runner:
         self._first_slot, self._total_slots, self._seed = worker * n, options.num_workers * n, options.seed or 0
         self.seeding: Seeding = "none" if options.seed is None else spec.seeding
         if options.seed is not None and spec.seeding == "none":
-            why = f"{env} cannot be seeded; seed it where it is made, and pass seed=None"
-            warn_of_no_effect("the seed of an evaluation", why)
+            reason = f"{env} cannot be seeded; seed it where it is made, and pass seed=None"
+            warn_of_no_effect("the seed of an evaluation", reason)
         self._sum_keys = select_keys(host, options.reward_keys, options.done_keys)
         # A reset by mask, which this mode needs, makes gymnasium's vector statistics lose their sums.
         all_at_once = monitors and isinstance(spec, ArraySpec) and counts_whole_batch(env)

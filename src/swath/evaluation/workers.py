@@ -79,8 +79,8 @@ class EvalWorkers:
         require_copyable(options.policy)
         self._worker_options = options.for_workers(None if options.policy is None else copy_policy(options.policy))
         self._seed = fresh_root() if options.seed is None else options.seed  # factories draw alike in all workers
-        in_process = options.place == "thread" and (options.policy_factory is None or options.has_instances)
-        self._built = EvalWorker(self._worker_options, self._seed) if in_process else None
+        build_now = options.place == "thread" and (options.policy_factory is None or options.has_instances)
+        self._built = EvalWorker(self._worker_options, self._seed) if build_now else None
         self._fleet: Fleet | None = None
         self._group: WorkerGroup | None = None
         self._weights: tuple[Mapping[str, Snapshot], int] = {}, 0  # the newest by model id, and their version
@@ -257,8 +257,8 @@ class EvalWorkers:
                     if tickets := [request.ticket for request in group.pending]:  # else the fleet may be closed
                         group.fleet.wait_for_all(tickets, GRACE_S)
                 for name in [request.name for request in group.pending if not request.ticket.done]:
-                    why = f"{name} was ended: it is stuck in code of the user"
-                    group.replace(name, WorkerLost(why, worker=name.worker, life=name.life))
+                    message = f"{name} was ended: it is stuck in code of the user"
+                    group.replace(name, WorkerLost(message, worker=name.worker, life=name.life))
                 group.settle_dropped()
 
     def _job(self, name: Name) -> Job:
@@ -341,9 +341,11 @@ class EvalWorkers:
             if not answered and monotonic() >= self._until:
                 if group.fleet.up.keys() >= {*missing}:
                     late = tuple(sorted({request.worker for request in requests}))
-                    done = f"{self.completed} of {self.planned} episodes complete, in {method}() of workers {missing}"
+                    progress = (
+                        f"{self.completed} of {self.planned} episodes complete, in {method}() of workers {missing}"
+                    )
                     way_out = "they are replaced where they are stuck; give more time, fewer episodes, or max_steps"
-                    text = f"the evaluation took longer than timeout_s={timeout:g}, with {done}; {way_out}"
+                    text = f"the evaluation took longer than timeout_s={timeout:g}, with {progress}; {way_out}"
                     raise WorkerLate(text, workers=late, deadline=timeout)
                 self._until = monotonic() + timeout  # restarting workers have their own deadlines
             for request in answered:
