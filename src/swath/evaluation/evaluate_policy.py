@@ -168,9 +168,7 @@ def play_episodes(
     device, seed, until, env = worker.device, options.seed, monotonic() + options.timeout_s, worker.host.env
     try:
         if warn and (changers := reward_changers(env)) and not is_monitored(env):
-            text = (
-                f"the env's {', '.join(changers)} changes rewards; to get the rewards of the task wrap the inner env in"
-            )
+            text = f"the env's {', '.join(changers)} changes rewards; for the task's rewards wrap the inner env in"
             warnings.warn(f"{text} RecordEpisodeStatistics, or pass warn=False", UserWarning, stacklevel=3)
         runner = worker.runner(options, watchers, monitors=True)
         with preserve_generators(device) if seed is None else PrivateStreams(derive(seed, "global"), device).activate():

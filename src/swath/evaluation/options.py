@@ -205,10 +205,7 @@ class EvaluatorOptions:
             (has_policy and not in_thread, f"backend={place!r} builds the policy in the worker; give policy_factory"),
             (not in_thread and self.has_instances, f"backend={place!r} builds the env in the worker; give a callable"),
             (in_thread and workers != 1, f"num_workers={workers} with backend='thread', which has one; use num_envs"),
-            (
-                in_thread and threads is not None,
-                f"num_threads={threads} with backend='thread', whose threads are the training's; leave it out",
-            ),
+            (in_thread and threads is not None, f"num_threads={threads} with backend='thread'; leave it out"),
             ("name" in self.resources and workers > 1, f"num_workers={workers} with one name in ray_kwargs"),
         ):
             if is_wrong:

@@ -153,7 +153,7 @@ class RayEvalWorker(ServiceOwner):
             "exploration_type": "DETERMINISTIC" if deterministic else "RANDOM",
             "reward_keys": self._options.reward_keys,
         }
-        self._service.trigger(weights, until_any_done=break_when_any_done, changes=changes)
+        self._service.trigger(weights, request_fields={"until_any_done": break_when_any_done, "changes": changes})
 
     def poll(self, timeout: float | None = 0) -> dict[str, Any] | None:
         """Return the result of the last rollout of this handle, once; `None` if there is none yet.

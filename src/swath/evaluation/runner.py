@@ -289,6 +289,5 @@ def select_keys(host: Host, reward_keys: Any, done_keys: Any) -> list[keys.Key]:
     assert isinstance(host, TensorDictHost)
     host.reader = StepReader(spec, *([keys.as_key(path) for path in paths] for paths in selected))
     sums = [(*path[:-1], f"episode_{path[-1]}") for path in selected[0]]  # where `RewardSum` keeps them
-    return (
-        [keys.as_key(path) for path in sums] if {*sums} <= {keys.as_tuple(key) for key in spec.observation_keys} else []
-    )
+    observed = {keys.as_tuple(key) for key in spec.observation_keys}
+    return [*map(keys.as_key, sums)] if {*sums} <= observed else []

@@ -90,13 +90,7 @@ class EvaluationService:
         return result
 
     def trigger(
-        self,
-        weights: Any,
-        step: int | None = None,
-        weights_dict: Mapping[str, Any] | None = None,
-        *,
-        fetch_unread: bool = False,
-        **request_fields: Any,
+        self, weights: Any, step: int | None = None, weights_dict: Mapping[str, Any] | None = None, **fields: Any
     ) -> bool:
         """Request an evaluation.
 
@@ -105,8 +99,7 @@ class EvaluationService:
                 queue admits the request.
             step: the training step; `None`: the queue counts.
             weights_dict: weights by model id; its policy weights take precedence over `weights`.
-            fetch_unread: fetch the unread result of a shared worker instead, unless this driver has requests.
-            **request_fields: further fields of the `EvalRequest`.
+            **fields: further fields of the `QueuedEvaluation`. `fetch_unread` has no effect if there are requests.
 
         Returns:
             Whether the request was accepted; otherwise it was skipped.
@@ -118,9 +111,7 @@ class EvaluationService:
             KeyError: no scheme declares a model.
             ValueError: the statistics are in memory which the training writes.
         """
-        request = self._enqueue(
-            weights, step, weights_dict, sync=False, fetch_unread=fetch_unread, request_fields=request_fields
-        )
+        request = self._enqueue(weights, step, weights_dict, sync=False, **fields)
         waiting = [] if self._warned else self.queue.waiting
         if len(waiting) >= MANY_WAITING:
             self._warned = True
