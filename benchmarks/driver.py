@@ -106,7 +106,7 @@ def service_of(place: str, n_workers: int) -> CollectorService:
         return Job(partial(StandIn, sealed(head), sealed(body)), name, resources=resources)
 
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=PLACED_WITHIN_S))
-    fleet.bring_up()
+    fleet.start()
     group = Fragments(fleet, Channel(places.share), dict.fromkeys(range(n_workers), FRAMES))
     layout = Layout((ENVS,), ("observation",), ("action", "action_log_prob"))
     described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
