@@ -69,7 +69,9 @@ def evaluated(**options):
 
 
 @pytest.mark.parametrize(
-    "options", [{"policy": SecondsOf()}, {"policy_factory": tell_time, "backend": "process"}], ids=str
+    "options",
+    [{"policy": SecondsOf()}, {"policy_factory": tell_time, "backend": "process"}],
+    ids=["policy", "factory in a process"],
 )
 def test_an_evaluator_keeps_it_also_for_metrics(options):
     assert evaluated(**options) == (RIGHT, [torch.float64])

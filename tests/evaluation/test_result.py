@@ -88,7 +88,7 @@ def test_other_text_is_refused(text):
         EvalResult.from_json(text)
 
 
-MISSING = object()
+MISSING = "(missing)"
 PARTS = [
     "metrics",
     "episodes",
