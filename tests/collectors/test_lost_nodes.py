@@ -41,7 +41,7 @@ def test_a_node_is_lost_and_another_comes_while_batches_go_on():
     assert [(event, alive, lost) for event, _, alive, _, lost in facts] == [
         ("three nodes", "2", "0"),
         ("a node is lost", "1", "0"),
-        ("another has come", "2", "0"),
+        ("another node joined", "2", "0"),
     ]
     assert [restarts == "0" for *_, restarts, _ in facts] == [True, False, False]
     frames = 200 * sum(int(batches) for _, batches, *_ in facts)
