@@ -6,7 +6,7 @@ from heapq import heappop, heappush
 from swath.errors import Closed
 from swath.owner import Owner
 from swath.workers.base import Handle, Job
-from swath.workers.outcome import Failure, Value
+from swath.workers.outcome import Error, Value
 from swath.workers.tickets import Name, Ticket
 
 NEVER = float("inf")
@@ -81,7 +81,7 @@ class Staged:
             handle.placed = self._stamped(Ticket(job.name, "place"))
             handle.add_ticket(handle.placed)
             self.at(self.now + start, lambda: handle.settle(handle.placed, Value(None)))
-        delay, outcome = (0.0, Failure(start)) if isinstance(start, Exception) else (start, Value(None))
+        delay, outcome = (0.0, Error(start)) if isinstance(start, Exception) else (start, Value(None))
         self._free_at[handle] = self.now + delay
         self.at(self.now + delay, lambda: handle.settle(handle.ready, outcome))
         if job.name in self.dies:
@@ -95,7 +95,7 @@ class Staged:
             return ticket
         takes = self.takes.get((handle.name, method), self.takes.get(method, 1.0))
         self._free_at[handle] = max(self.now, self._free_at[handle]) + takes
-        outcome = Failure(self.raises[method]) if method in self.raises else self.reply(handle, method, args)
+        outcome = Error(self.raises[method]) if method in self.raises else self.reply(handle, method, args)
         self.at(self._free_at[handle], lambda: handle.settle(ticket, outcome))
         return ticket
 

@@ -14,7 +14,7 @@ import torch
 from gymnasium import spaces
 
 from swath.workers.base import Job
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
 
@@ -157,7 +157,7 @@ def result(backend, ticket):
 def error_of(backend, ticket):
     """Wait for the ticket, and return its exception."""
     assert backend.wait([ticket], DEADLINE_S) == [ticket], f"{ticket.method} of {ticket.name} has no answer"
-    assert isinstance(ticket.outcome, Failure), f"{ticket.method} of {ticket.name} has raised nothing"
+    assert isinstance(ticket.outcome, Error), f"{ticket.method} of {ticket.name} has raised nothing"
     return ticket.outcome.exception
 
 

@@ -15,7 +15,7 @@ from swath.group.group import Member
 from swath.options import Restarts, Survival
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import Failure, Value
+from swath.workers.outcome import Error, Value
 from swath.workers.tickets import Name
 
 DRAWS = 6
@@ -40,7 +40,7 @@ class Scripted(Staged):
             self.versions[handle] = update.version
         self.asked[handle.name.worker] += 1
         if (handle.name.worker, self.asked[handle.name.worker]) in self.failing:
-            return Failure(ArithmeticError(inner))
+            return Error(ArithmeticError(inner))
         return Value((handle.name, inner, self.versions.get(handle, 0)))
 
 
@@ -282,7 +282,7 @@ def test_a_member_whose_weights_do_not_fit_is_replaced_and_its_request_is_lost()
 
         def reply(self, handle, method, args):
             answer = getattr(self.versions.setdefault(handle, Toy()), method)(*args)
-            return answer if isinstance(answer, Failure) else Value(answer)
+            return answer if isinstance(answer, Error) else Value(answer)
 
     group = group_of(Real())
     assert group.call("ask", 2) == {0: 2, 1: 2, 2: 2}

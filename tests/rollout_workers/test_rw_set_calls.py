@@ -10,7 +10,7 @@ from rw_toys import REFUSED_POLICIES
 from set_toys import Broken, Play, ToyPolicy, toy_set, weighing
 
 from swath.errors import Closed
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 from toys import DEADLINE_S
 
 
@@ -91,7 +91,7 @@ def test_an_exception_comes_as_its_own_type_with_all_outcomes_and_the_set_goes_o
         workers.foreach_worker(fail_in_2)
     assert "raised in worker 2 (life 0)" in raised.value.__notes__[0]
     results = dict(raised.value.results)
-    assert ([results[worker] for worker in (0, 1, 3)], type(results[2])) == ([0, 1, 3], Failure)
+    assert ([results[worker] for worker in (0, 1, 3)], type(results[2])) == ([0, 1, 3], Error)
     first, second, third = workers.foreach_worker(fail_in_2, local_worker=False, on_error="return")
     assert (first, type(second.exception), third) == (1, Broken, 3)
     assert workers.num_remote_worker_restarts() == 0

@@ -28,7 +28,7 @@ from swath.group.stats import Counters
 from swath.weights.channel import Channel, Life
 from swath.workers.base import Shared
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 from swath.workers.tickets import Name
 
 
@@ -227,7 +227,7 @@ class Fragments(WorkerGroup):
         record.lag = max(0, self.channel.newest_version(request.worker) - max(0, head.version))
         return True
 
-    def note_failure(self, name: Name, failure: Failure) -> None:
+    def note_failure(self, name: Name, failure: Error) -> None:
         """Count what a life had counted when it failed; it has counted the fragment as lost itself."""
         if failure.counts is not None:
             self._count(name, failure.counts)

@@ -2,7 +2,7 @@
 
 create_env_fn, policy, options ─▶ WorkerRequest, one per worker, policies and envs pickled ─▶ the worker is built
 Description                    ◀─ shapes of the worker's fragments and weights
-FragmentRequest                ─▶ one fragment ─▶ Head (small) + body (arrays), or Failure
+FragmentRequest                ─▶ one fragment ─▶ Head (small) + body (arrays), or Error
                                              └─▶ Head alone, where the worker writes to a replay buffer itself
 """
 

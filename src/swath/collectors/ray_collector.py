@@ -45,7 +45,7 @@ from swath.options import Survival, count, seconds
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, EpisodeLog, concatenate, worker_and_life
 from swath.seeds import fresh_root
 from swath.weights.snapshot import Snapshot
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 
 SHUTDOWN_LIMIT_S = 24 * 3600.0
@@ -190,7 +190,7 @@ class RemoteCollector(Responder):
         frames = stats["frames"] + discarded
         return Tally(stats["env_errors"], stats["restarts"], stats["fragments_lost"], frames, discarded)
 
-    def collect(self, request: FragmentRequest) -> Parcel | Failure:
+    def collect(self, request: FragmentRequest) -> Parcel | Error:
         """Draw one batch, and write it if this worker writes itself; an exception is an answer, too."""
         env_errors = self.current_tally().env_errors
         try:

@@ -1,7 +1,7 @@
 """The base of what answers a collection in a worker: `Worker` (`worker.py`), or a whole collector (`ray_collector.py`).
 
     describe()        ─▶ Description
-    collect(request)  ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays) | Failure
+    collect(request)  ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays) | Error
                                                 └──▶ written to a replay buffer ─▶ Parcel(Head, None)
     other methods     between two fragments
     close()
@@ -27,7 +27,7 @@ from swath.rollout.buffer import Layout
 from swath.rollout.episodes.statistics import worker_and_life
 from swath.seeds import derive
 from swath.weights.snapshot import POLICY, Manifest, take_snapshot
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
@@ -125,7 +125,7 @@ class Responder(Member):
         """Return the shapes of its fragments and weights."""
 
     @abstractmethod
-    def collect(self, request: FragmentRequest) -> Parcel | Failure:
+    def collect(self, request: FragmentRequest) -> Parcel | Error:
         """Make one fragment, and write it if this worker writes itself; an exception is an answer, too."""
 
     @abstractmethod
@@ -160,11 +160,11 @@ class Responder(Member):
         head.tally = self._tally()
         return Parcel(head, body)
 
-    def _failure(self, error: Exception, env_errors: int) -> Failure:
+    def _failure(self, error: Exception, env_errors: int) -> Error:
         """Return the failure for an exception; `env_errors` is the count before the fragment began."""
         tally = self._tally()
         by_env = self._ends_with_env and tally.env_errors > env_errors
-        return Failure(error, by_env or isinstance(error, FleetFailed | Closed), tally)
+        return Error(error, by_env or isinstance(error, FleetFailed | Closed), tally)
 
     def _begin_writing(self, request: WorkerRequest, layout: Layout, hooks: Hooks) -> None:
         """Write fragments in the worker, if the request says so."""

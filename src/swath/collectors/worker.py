@@ -57,7 +57,7 @@ from swath.rollout.seeding import PrivateStreams, preserve_generators
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
 from swath.weights.snapshot import POLICY, Manifest, Snapshot, plan_copy, plan_update
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 from swath.workers.packing import Parcel, register_reducer
 
 MOST_FAILURES_IN_A_ROW = 3
@@ -174,7 +174,7 @@ class Worker(Responder):
             bound.take_over(self.bound)  # its recurrent state
             self._act_with(bound)
 
-    def collect(self, request: FragmentRequest) -> Parcel | Failure:
+    def collect(self, request: FragmentRequest) -> Parcel | Error:
         """Make one fragment, and write it if this worker writes itself; an exception is an answer, too.
 
         The body is the fragment's arrays, or its batch where entries may be anything or a hook sees them. If the worker

@@ -86,7 +86,7 @@ def counts_whole_batch(env: Any) -> bool:
 
 
 def reward_changers(env: Any) -> list[str]:
-    """Return the names of the known wrappers that prepare_weights rewards."""
+    """Return the names of the known wrappers that change rewards."""
     norms = (layer for layer in layers(env) if is_from_stable_baselines(type(layer), "VecNormalize"))
     changing = [layer for layer in layers(env) if isinstance(layer, _CHANGING_REWARDS)]
     return sorted({type(layer).__name__ for layer in (*changing, *(norm for norm in norms if norm.norm_reward))})

@@ -35,7 +35,7 @@ from swath.workers import create
 from swath.workers.base import Job
 from swath.workers.fleet import Fleet
 from swath.workers.hosting import run_and_capture
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 from swath.workers.packing import register_reducer
 from swath.workers.tickets import Name
 
@@ -369,5 +369,5 @@ class EvalWorkers:
 
 
 def _close(worker: EvalWorker) -> None:
-    if isinstance(closed := run_and_capture(worker.close), Failure):
+    if isinstance(closed := run_and_capture(worker.close), Error):
         _log.error(_RAISED, exc_info=closed.exception)

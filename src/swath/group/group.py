@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from swath.errors import WorkerLost
 from swath.weights.channel import Channel, Update
 from swath.workers.fleet import Fleet
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 from swath.workers.tickets import Interrupted, Name, Received, Ticket
 
 if TYPE_CHECKING:
@@ -31,19 +31,19 @@ if TYPE_CHECKING:
 class Member(ABC):
     """Answers requests, one after another, in one thread."""
 
-    _failed_update: Failure | None = None
+    _failed_update: Error | None = None
 
     @abstractmethod
     def take(self, models: Mapping[str, Any], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
 
     def answer(self, update: Update | None, method: str, *args: Any) -> Any:
-        """Take newer weights if the request carries some, then call the method; `Failure` if they do not fit."""
+        """Take newer weights if the request carries some, then call the method; `Error` if they do not fit."""
         if update is not None and self._failed_update is None:
             try:
                 self.take(update.opened(), update.version)
             except Exception as error:  # noqa: BLE001  it travels with the answer
-                self._failed_update = Failure(error, replace_worker=True)
+                self._failed_update = Error(error, replace_worker=True)
         return getattr(self, method)(*args) if self._failed_update is None else self._failed_update
 
 
@@ -117,7 +117,7 @@ class WorkerGroup:
         """
         return True
 
-    def note_failure(self, name: Name, failure: Failure) -> None:
+    def note_failure(self, name: Name, failure: Error) -> None:
         """Count a failure that a life of a worker has answered."""
 
     def note_loss(self, request: Request) -> None:
@@ -336,7 +336,7 @@ class WorkerGroup:
             Exception: what the call raised.
         """
         failure, name = ticket.outcome, ticket.name
-        if isinstance(failure, Failure):
+        if isinstance(failure, Error):
             self.note_failure(name, failure)
             if failure.replace_worker:
                 self.replace(name, failure.exception)

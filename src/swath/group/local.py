@@ -20,7 +20,7 @@ from swath.workers.base import Handle, Job
 from swath.workers.fleet_state import FIRST_LIFE, WorkerStatus
 from swath.workers.hosting import run_and_capture
 from swath.workers.local import LocalShared
-from swath.workers.outcome import Failure, Outcome, Value
+from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Received, Ticket
 
@@ -229,7 +229,7 @@ class LocalFleet:
     def close(self, timeout: float, *, ask: bool = True) -> list[BaseException]:  # noqa: ARG002  at once
         """Close the member, and return what that raised."""
         outcome = run_and_capture(self.member.close) if ask else None
-        return [outcome.exception] if isinstance(outcome, Failure) else []
+        return [outcome.exception] if isinstance(outcome, Error) else []
 
     def replace(self, handle: Handle, cause: BaseException) -> Never:  # noqa: ARG002  there is no other
         """Raise the cause: no other worker can replace this one."""
@@ -240,8 +240,8 @@ class LocalFleet:
         try:
             value = getattr(self.member, method)(*args)
         except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
-            return Failure(error)
-        if isinstance(value, Failure):
+            return Error(error)
+        if isinstance(value, Error):
             return value
         return Value(Received(value.head, lambda: value.body) if isinstance(value, Parcel) else value)
 

@@ -22,7 +22,7 @@ from typing import Any, Protocol
 
 from swath.errors import Closed, WorkerLost
 from swath.owner import Owner
-from swath.workers.outcome import Failure, Outcome, Value
+from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name, Ticket, TicketMonitor
 
 
@@ -175,12 +175,12 @@ class Handle:
     def release(self) -> None:
         """Release the resources of a worker that has ended. Overridden by backends that hold some."""
 
-    def _lost(self) -> Failure:
+    def _lost(self) -> Error:
         """Return a `WorkerLost` for one call: each gets its own exception, because tracebacks are added to it."""
         assert self._loss is not None
         how, exit = self._loss  # noqa: A001  the field's name
         worker, life = self.name
-        return Failure(WorkerLost(f"{self.name} {how}", worker=worker, life=life, exit=exit))
+        return Error(WorkerLost(f"{self.name} {how}", worker=worker, life=life, exit=exit))
 
 
 class Shared(Protocol):

@@ -1,6 +1,6 @@
 """The worker's side of a call, wherever the worker lives: its object is built once, then its methods are called.
 
-    initializer ─▶ build ─▶ object ─▶ method(…) ─▶ Value | Failure
+    initializer ─▶ build ─▶ object ─▶ method(…) ─▶ Value | Error
 
 An exception is an answer. What is no `Exception` (`SystemExit`, say) ends the worker: it is not caught here.
 
@@ -23,7 +23,7 @@ import cloudpickle
 
 from swath.errors import SwathError, noted
 from swath.pickles import pickled
-from swath.workers.outcome import Failure, Outcome, Value
+from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
 
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -48,15 +48,15 @@ class WorkerObject:
             with noted(f"the construction of {self.name}"):
                 self._object = load()()
 
-        return initialized if isinstance(initialized, Failure) else run_and_capture(build)
+        return initialized if isinstance(initialized, Error) else run_and_capture(build)
 
     def answer(self, method: str, load: Callable[[], Sequence[Any]]) -> Outcome:
         """Call a method of the object with the arguments that `load` returns."""
         try:
             value = self.method(method)(*load())
         except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
-            return Failure(error)
-        return value if isinstance(value, Failure) else Value(value)
+            return Error(error)
+        return value if isinstance(value, Error) else Value(value)
 
     def method(self, name: str) -> Callable[..., Any]:
         """Return a method of the object.
@@ -75,7 +75,7 @@ def run_and_capture(function: Callable[..., Any], *args: Any) -> Outcome:
     try:
         return Value(function(*args))
     except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
-        return Failure(error)
+        return Error(error)
 
 
 @contextmanager

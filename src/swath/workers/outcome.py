@@ -29,7 +29,7 @@ class Value:
 
 
 @dataclass(frozen=True)
-class Failure:
+class Error:
     """The call raised, or its worker died. A method may also return one, to say more than an exception does.
 
     Attributes:
@@ -47,11 +47,11 @@ class Failure:
         return _rebuild_failure, (serialize_error(self.exception), self.replace_worker, self.counts)
 
 
-def _rebuild_failure(error: bytes, replace_worker: bool, counts: Any) -> Failure:
-    return Failure(deserialize_error(error), replace_worker, counts)
+def _rebuild_failure(error: bytes, replace_worker: bool, counts: Any) -> Error:
+    return Error(deserialize_error(error), replace_worker, counts)
 
 
-Outcome: TypeAlias = Value | Failure
+Outcome: TypeAlias = Value | Error
 
 REMOTE_TRACEBACK = "remote traceback:\n"
 """Precedes the worker's traceback in a note of an exception."""

@@ -24,7 +24,7 @@ import torch
 from swath.errors import SwathError
 from swath.pickles import reason
 from swath.workers.hosting import run_and_capture
-from swath.workers.outcome import Failure, Outcome, Value
+from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Received
 
 PROTOCOL = 5
@@ -170,7 +170,7 @@ def pack_reply(outcome: Outcome, pack_value: Callable[[Any], Any]) -> tuple[Any,
     """
     if isinstance(outcome, Value):
         outcome = run_and_capture(_pack_parts, outcome.value, pack_value)
-    return (pack_value(outcome), None) if isinstance(outcome, Failure) else outcome.value
+    return (pack_value(outcome), None) if isinstance(outcome, Error) else outcome.value
 
 
 def unpack_reply(head: Callable[[], Any], body: Callable[[], Any] | None) -> Outcome:
@@ -183,8 +183,8 @@ def unpack_reply(head: Callable[[], Any], body: Callable[[], Any] | None) -> Out
     try:
         value = head()
     except BaseException as error:  # noqa: BLE001  users' classes may raise anything when they are rebuilt
-        return Failure(error)
-    if isinstance(value, Failure):
+        return Error(error)
+    if isinstance(value, Error):
         return value
     return Value(value if body is None else Received(value, body))
 

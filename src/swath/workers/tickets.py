@@ -14,7 +14,7 @@ from itertools import count
 from typing import Any, NamedTuple, TypeAlias
 
 from swath.errors import PayloadLost
-from swath.workers.outcome import Failure, Outcome
+from swath.workers.outcome import Error, Outcome
 
 SIGNALS_S = 1.0
 """How long a wait lasts before it begins again: Python runs its handler of Ctrl-C then, if the system gave the signal
@@ -77,7 +77,7 @@ class Ticket:
     @property
     def error(self) -> BaseException | None:
         """Return the exception of the call, `WorkerLost` if its worker died; `None` if it returned or is not done."""
-        return self.outcome.exception if isinstance(self.outcome, Failure) else None
+        return self.outcome.exception if isinstance(self.outcome, Error) else None
 
     @property
     def value(self) -> Any:
@@ -87,7 +87,7 @@ class Ticket:
             BaseException: the call raised it.
         """
         assert self.outcome is not None, "wait for the ticket first"
-        if isinstance(self.outcome, Failure):
+        if isinstance(self.outcome, Error):
             raise self.outcome.exception
         return self.outcome.value
 

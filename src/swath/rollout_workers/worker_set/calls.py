@@ -13,7 +13,7 @@ from swath.options import seconds
 from swath.rollout_workers.worker_set.actor import run_on
 from swath.rollout_workers.worker_set.group import LATE, Batch, Purpose, Reply, RolloutGroup
 from swath.workers.hosting import run_and_capture
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 
 Function: TypeAlias = Callable[..., Any] | str
 Functions: TypeAlias = Function | Sequence[Function]
@@ -61,7 +61,7 @@ def renamed(keywords: dict[str, Any]) -> dict[str, Any]:
 def local_reply(worker: Any, call: Call) -> Reply:
     """Run a call on the local worker."""
     outcome = run_and_capture(run_on, worker, *call[1:])
-    return Reply(0, None, error=outcome.exception) if isinstance(outcome, Failure) else Reply(0, outcome.value)
+    return Reply(0, None, error=outcome.exception) if isinstance(outcome, Error) else Reply(0, outcome.value)
 
 
 def assign_calls(func: Any, kwargs: Any, workers: Sequence[int], *, one_each: bool) -> list[tuple[int, Call]]:
@@ -102,7 +102,7 @@ def call_workers(
     replies = [local_reply(local, assigned[0])] if 0 in assigned else []
     replies += group.replies(remote, timeout, requests=requests) if timeout else []
     kept = [reply for reply in replies if not (raises and group.is_tolerated(reply.error))]
-    entries = [(reply.worker, reply.result if reply.error is None else Failure(reply.error)) for reply in kept]
+    entries = [(reply.worker, reply.result if reply.error is None else Error(reply.error)) for reply in kept]
     for request in group.tagged([LATE])[:-MOST_LATE]:
         group.cancel(request)
     if raises:

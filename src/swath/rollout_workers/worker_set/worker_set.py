@@ -236,7 +236,7 @@ class WorkerSet:
             worker_ids: in which remote workers; None: all, `[]`: none.
             timeout_seconds: for all answers together; None: 300; 0 sends, does not wait and returns `[]`.
             on_error: raise the first error by id, with all outcomes in its `results`; or `"return"` each in its place,
-                as a `swath.workers.outcome.Failure` with its `exception`.
+                as a `swath.workers.outcome.Error` with its `exception`.
             with_ids: each entry is `(id, answer)`.
             **refused: `return_obj_refs` and `mark_healthy`, only False.
 

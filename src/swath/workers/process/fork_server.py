@@ -42,7 +42,7 @@ from weakref import WeakSet
 
 from swath.owner import Owner
 from swath.workers.hosting import THREAD_SETTINGS, run_and_capture, run_serialized
-from swath.workers.outcome import Failure
+from swath.workers.outcome import Error
 
 _POLL_DRIVER_S = 1.0
 _SEND_TIMEOUT_S = 60.0
@@ -262,7 +262,7 @@ def _serve(number: int, sock: socket.socket, setup: int, arenas: tuple[int, int]
     with open(setup, "rb") as stream:
         environment, name, threads, initializer, build = pickle.load(stream)  # noqa: S301  our own driver wrote it
     outcome = run_and_capture(_set_environment, *environment)
-    if not isinstance(outcome, Failure):
+    if not isinstance(outcome, Error):
         outcome = run_serialized(initializer)
     from swath.workers.packing import initialize_process  # noqa: PLC0415  imports torch: after the initializer
     from swath.workers.process.worker import WorkerServer  # noqa: PLC0415  the same

@@ -26,7 +26,7 @@ from swath.errors import PayloadLost, SwathError, warn_of_no_effect
 from swath.extras import need
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import THREAD_SETTINGS, pickling, serialize_function
-from swath.workers.outcome import Failure, Outcome, Value
+from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import unpack_reply
 from swath.workers.ray.messages import Setup
 from swath.workers.ray.values import SEPARATE, RayShared, fetch_body, pack, share, unpack_copy
@@ -212,7 +212,7 @@ class RayHandle(Handle):
                 self.actor = _actor_class(job.public).options(**self.options).remote(setup)
         except Exception as error:  # noqa: BLE001  Ray's refusal is the answer to `ready`
             if not job.joins:
-                self.settle(self.ready, Failure(error))
+                self.settle(self.ready, Error(error))
             self.end(f"was not accepted by Ray: {error}")
         else:
             self._answer = self.actor.swath_answer.options(num_returns=2).remote
@@ -254,9 +254,9 @@ class RayHandle(Handle):
         if error is None:
             self.settle(ticket, self._outcome(future.result(), body))
         elif isinstance(error, exceptions.RayTaskError):
-            self.settle(ticket, Failure(error))
+            self.settle(ticket, Error(error))
         elif isinstance(error, exceptions.ObjectLostError):
-            self.settle(ticket, Failure(PayloadLost(f"Ray lost what {ticket.method}() returned: {error}")))
+            self.settle(ticket, Error(PayloadLost(f"Ray lost what {ticket.method}() returned: {error}")))
         else:
             self._on_death(error)
 
