@@ -56,15 +56,6 @@ def test_a_public_name_resolves_and_says_what_it_is_in_one_line(name):
     assert not rest or not rest[0], f"the first line of {name}'s docstring does not stand alone"
 
 
-def test_type_checkers_and_the_interpreter_see_the_same_public_names():
-    guarded = next(node for node in MODULES["__init__.py"].body if isinstance(node, ast.If))
-    imports = (node for node in guarded.body if isinstance(node, ast.ImportFrom))
-    imported = {alias.asname or alias.name: node.module for node in imports for alias in node.names}
-    assert imported == swath._MODULES
-    assert sorted(swath.__all__) == sorted([*imported, "__version__"])
-    assert set(swath.__all__) <= set(dir(swath))
-
-
 def test_hosts_are_stepped_by_the_loop_only():
     stepping = {name: calls_of(tree, "step") for name, tree in MODULES.items()}
     on_hosts = {name for name, on in stepping.items() if any("host" in receiver.lower() for receiver in on)}
