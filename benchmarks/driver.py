@@ -20,9 +20,11 @@ import numpy as np
 from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
 from swath.collectors.gather import Fragments
+from swath.collectors.jobs import WorkerJobs
 from swath.collectors.messages import Description, Head, WorkerOptions, WorkerRequest
 from swath.collectors.options import AnyOptions
-from swath.collectors.service import CollectorService, WorkerJobs
+from swath.collectors.service import CollectorService
+from swath.collectors.weights import WeightPublisher
 from swath.group.local import Access
 from swath.options import Survival
 from swath.rollout.buffer import Fragment, Layout, Rows
@@ -112,8 +114,9 @@ def service_of(place: str, n_workers: int) -> CollectorService:
     described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
     options = AnyOptions(create_env_fn="stand-ins", frames_per_batch=FRAMES, sync=False, backend=place)
     source, settings = Source("stand-ins", {}, None), WorkerOptions()
-    requests = dict.fromkeys(described, WorkerRequest(source, None, settings, FRAMES))
-    return CollectorService(options, group, WorkerJobs(requests, options, described=described), Access("stand-ins"))
+    jobs, access = WorkerJobs(options, [WorkerRequest(source, None, settings, FRAMES)] * n_workers), Access("stand-ins")
+    jobs.described.update(described)
+    return CollectorService(options, group, jobs, access, WeightPublisher(group, jobs, access, None))
 
 
 def cost_ms(service: CollectorService, draws: int) -> float:

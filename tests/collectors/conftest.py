@@ -13,8 +13,8 @@ import pytest
 from collector_toys import AT_ONCE, WIDE, numbered
 
 from swath import RayCollector
-from swath.collectors import assembly
-from swath.collectors.assembly import PRELOADED
+from swath.collectors import service
+from swath.collectors.service import PRELOADED
 from swath.workers.create import backend
 from swath.workers.process.backend import PRELOAD, ProcessBackend
 from toys import job, result
@@ -45,7 +45,7 @@ def off_ray(monkeypatch):
                 monkeypatch.setattr(places, "shared_counters", refuse)
             return places
 
-        monkeypatch.setattr(assembly, "backend", create)
+        monkeypatch.setattr(service, "backend", create)
 
     return place
 

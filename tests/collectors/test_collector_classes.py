@@ -240,8 +240,6 @@ def test_on_ray_an_actor_has_processes_and_a_derived_class_is_asked_through_its_
         assert ray.get(actor.next.remote()).shape == (2, 2, 5)
         assert ray.get(actor.stats.remote())["workers_alive"] == 2
         assert ray.get(actor.cascade_execute.remote("num_workers")) == 2
-        ray.get(actor.update_policy_weights_.remote(policy_weights={}))
-        assert nested.next()[VERSION].unique().tolist() == [-1]
     off_ray("inline")
     with RayCollector(["CartPole-v1"] * 2, **options) as flat:
         for nested, other in zip(batches, drawn(flat, 2), strict=True):

@@ -7,7 +7,6 @@ import torch
 from collector_toys import PATH, PLACES, Always, TwoNets, acted, counting_env, multi, weights
 
 from swath import Collector, NoWeightSyncScheme, SharedMemWeightSyncScheme
-from swath.errors import Closed
 from toys import DEADLINE_S
 
 pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at once
@@ -70,20 +69,12 @@ def test_nothing_is_published_for_a_scheme_that_sends_nothing():
         assert collector.increment_version() == 1
 
 
-def test_a_schemes_send_publishes_on_the_collectors_channel_and_waits_for_its_workers():
+def test_a_collectors_scheme_sends_nothing_by_hand():
     scheme = SharedMemWeightSyncScheme()
-    with multi(Always(1), backend="thread", weight_sync_schemes={"policy": scheme}) as collector:
-        scheme.send(weights(2))
-        assert collector.get_distant_attr("version") == [1, 1]
-        scheme.send({0: weights(1), 1: weights(0)})
-        scheme.send(weights(1), worker_ids=0)
-        assert acted(collector) == [(1, 3), (0, 2)]
-        scheme.send()
-        assert acted(collector) == [(1, 4), (1, 4)], "without weights it sends the collector's policy"
-        with pytest.raises(ValueError, match="is unknown; workers are"):
-            scheme.send(weights(1), worker_ids=2)
-    with pytest.raises(Closed):
-        scheme.send(weights(1))
+    with multi(Always(1), weight_sync_schemes={"policy": scheme}) as collector:
+        with pytest.raises(NotImplementedError, match=r"call update_policy_weights_\(\) of the collector"):
+            scheme.send(weights(2))
+        assert collector.policy_version == 0
 
 
 def test_a_schemes_source_comes_before_the_collectors_policy():

@@ -3,7 +3,6 @@
 import copy
 
 import pytest
-import torch
 from collector_toys import Always, acted, counting_env, multi, multi_async, weights
 from tensordict import TensorDict
 
@@ -36,65 +35,40 @@ def collector(shared):
     shared.weight_updater = None
 
 
-class Kept:
-    """Stands for a handle of Ray's, and keeps the arguments of calls."""
-
-    def __init__(self):
-        self.update_policy_weights_ = self
-        self.sent = []
-
-    def remote(self, *, policy_weights):
-        self.sent.append(policy_weights)
-        return ray_cluster.up().put(None)
-
-    @property
-    def values(self):
-        return [ray_cluster.up().get(reference).weights()["weight"].item() for reference in self.sent]
-
-
 def test_the_ids_are_the_actors_and_an_interval_below_0_is_0():
-    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept(), Kept()], max_interval=-3)
+    updater = RayWeightUpdater(TensorDict(weights(1)), [object()] * 3, max_interval=-3)
     assert updater.all_worker_ids() == [0, 1, 2]
     assert updater.max_interval == 0
-    assert [updater._skip_update(0) for _ in range(3)] == [False] * 3
 
 
-def test_one_snapshot_is_stored_per_push_and_sent_to_every_actor(ray):
-    server_weights, actors = TensorDict(weights(1)), [Kept(), Kept()]
-    updater = RayWeightUpdater(server_weights, actors)
-    updater.push_weights()
-    server_weights["weight"].fill_(2)
-    updater.push_weights()
-    assert [len(actor.sent) for actor in actors] == [2, 2]
-    assert actors[0].sent == actors[1].sent
-    assert actors[0].values == [1, 2], "the weights are read at each push"
+def test_without_a_collector_a_push_is_refused():
+    with pytest.raises(RuntimeError, match="set it as weight_updater of the RayCollector"):
+        RayWeightUpdater(TensorDict(weights(1)), [object()]).push_weights()
 
 
 @pytest.mark.parametrize("form", [Always, weights, lambda value: TensorDict(weights(value))])
-def test_a_handle_or_weights_of_any_form_are_sent_to_those_that_are_named(ray, form):
-    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept(), Kept()])
-    handle = updater._get_server_weights()
-    assert updater._maybe_map_weights(handle) is handle
-    updater._sync_weights_with_worker(0, handle)
-    updater.push_weights(form(2), worker_ids=[1])
-    updater.push_weights(form(0), worker_ids=0)
-    assert [actor.values for actor in updater.remote_collectors] == [[1, 0], [2]]
-    with pytest.raises(ValueError, match=r"worker_ids=2: there is no such actor; there are \[0, 1\]"):
-        updater.push_weights(worker_ids=2)
-
-
-def test_without_a_collector_the_interval_counts_pushes(ray):
-    updater = RayWeightUpdater(TensorDict(weights(1)), [Kept()], max_interval=1)
-    counts = []
-    for _ in range(5):
-        updater.push_weights()
-        counts.append(len(updater.remote_collectors[0].sent))
-    assert counts == [0, 1, 1, 2, 2], "1 updates every second batch"
-
-
-def test_a_push_through_a_collector_is_one_version_on_its_channel(ray):
+def test_a_snapshot_or_weights_of_any_form_are_published_for_workers_that_are_named(form):
     updater = RayWeightUpdater(TensorDict(weights(2)), [])
+    snapshot = updater._get_server_weights()
+    assert updater._maybe_map_weights(snapshot) is snapshot
     with multi(Always(1), weight_updater=updater) as collector:
+        updater._sync_weights_with_worker(0, snapshot)
+        updater.push_weights(form(0), worker_ids=[1])
+        assert acted(collector) == [(2, 1), (0, 2)]
+        with pytest.raises(ValueError, match="worker_ids=2 is unknown"):
+            updater.push_weights(worker_ids=2)
+
+
+def test_actors_of_another_collector_are_refused():
+    updater = RayWeightUpdater(TensorDict(weights(1)), [object()])
+    with pytest.raises(ValueError, match="1 actors that are no workers of this collector"):
+        multi(Always(1), weight_updater=updater)
+
+
+def test_a_push_through_a_collector_is_one_version_on_its_channel():
+    updater = RayWeightUpdater(server := TensorDict(weights(0)), [])
+    with multi(Always(1), weight_updater=updater) as collector:
+        server["weight"].fill_(2)
         assert updater.all_worker_ids() == [0, 1]
         collector.update_policy_weights_()
         assert acted(collector) == [(2, 1), (2, 1)]
@@ -105,7 +79,7 @@ def test_a_push_through_a_collector_is_one_version_on_its_channel(ray):
         updater.push_weights()
 
 
-def test_with_a_collector_the_interval_counts_the_batches_that_a_worker_made(ray):
+def test_with_a_collector_the_interval_counts_the_batches_that_a_worker_made():
     updater = RayWeightUpdater(TensorDict(weights(2)), [], max_interval=1)
     with multi_async(Always(1), workers=1, prefetch=0, weight_updater=updater) as collector:
         versions = []
@@ -115,7 +89,7 @@ def test_with_a_collector_the_interval_counts_the_batches_that_a_worker_made(ray
         assert versions == [0, 0, 1, 1, 2, 2]
 
 
-def test_a_reborn_worker_is_never_skipped(ray):
+def test_a_reborn_worker_is_never_skipped():
     updater = RayWeightUpdater(TensorDict(weights(2)), [], max_interval=10)
     with multi(Always(1), weight_updater=updater) as collector:
         acted(collector)
@@ -126,13 +100,10 @@ def test_a_reborn_worker_is_never_skipped(ray):
         assert [updater._skip_update(worker) for worker in (0, 1)] == [True, False]
 
 
-def test_what_failed_at_an_actor_is_raised_by_the_next_push(collector, ray):
-    updater = RayWeightUpdater(TensorDict({"other": torch.zeros(1)}), collector.remote_collectors)
-    updater.push_weights()
-    assert collector.get_distant_attr("worker_idx") == [0, 1], "calls are answered in order"
-    with pytest.raises(KeyError, match="do not fit the policy"):
-        updater.push_weights(weights(1))
-    updater.push_weights(weights(1))
+def test_the_actors_of_its_collector_get_what_is_pushed(collector):
+    collector.weight_updater = RayWeightUpdater(TensorDict(weights(2)), collector.remote_collectors)
+    collector.update_policy_weights_()
+    assert [action for action, _ in acted(collector)] == [2, 2]
 
 
 def test_handles_answer_what_is_public_and_nothing_else(collector, ray):
@@ -150,7 +121,9 @@ def test_handles_answer_what_is_public_and_nothing_else(collector, ray):
     assert ray.get(second.load_state_dict.remote(saved)) is None
     assert ray.get(second.stats.remote())["life"] == saved["life"] + 1
     assert ray.get(second.set_seed.remote(3, static_seed=True)) == 3
-    assert ray.get(first.receive_weights.remote()) is None
+    for method in (first.update_policy_weights_, first.receive_weights):
+        with pytest.raises(RuntimeError, match="a worker takes weights from its collector alone"):
+            ray.get(method.remote(weights(2)))
     assert callable(first.shutdown.remote)
     assert not any(hasattr(first, name) for name in ("collect", "control", "__len__", "__bool__"))
 
@@ -161,5 +134,5 @@ def test_an_actor_takes_schemes_of_the_collector_that_built_it_and_no_others(col
     ray.get(actor.register_scheme_receiver.remote({"policy": NoWeightSyncScheme()}))
     collector.update_policy_weights_(weights(2))
     assert [action for action, _ in acted(collector)] == [2, 2]
-    with pytest.raises(RuntimeError, match=r"pass weights to update_policy_weights_\(\) of its handle"):
+    with pytest.raises(RuntimeError, match=r"pass weights to update_policy_weights_\(\) of that collector"):
         ray.get(actor.register_scheme_receiver.remote({"policy": RayWeightSyncScheme()}))

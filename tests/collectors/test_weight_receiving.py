@@ -9,13 +9,11 @@ import torch
 from collector_toys import (
     EITHER,
     PATH,
-    PLACES,
     Always,
     TwoNets,
     acted,
     make_collector,
     multi,
-    multi_async,
     shown,
     weights,
 )
@@ -27,10 +25,14 @@ pytestmark = pytest.mark.usefixtures("fork_server")  # workers are forked at onc
 
 @contextmanager
 def sending(scheme=None, policy=None, model_id="policy", **options):
-    """Yield a scheme that sends the weights of a collector."""
+    """Yield a scheme whose collector sends weights."""
     sender = SharedMemWeightSyncScheme(sync=False) if scheme is None else scheme
     with multi(Always(1) if policy is None else policy, weight_sync_schemes={model_id: sender}, **options):
         yield sender
+
+
+def send(scheme, weights, **options):
+    scheme.context.publish_weights(weights, model_id=scheme.model_id, **options)
 
 
 @pytest.fixture
@@ -57,11 +59,11 @@ def test_weights_that_are_passed_come_in(make):
 def test_the_newest_of_a_registered_scheme_is_taken_at_the_start_of_every_batch(make, sender):
     with make(policy=Always(1), weight_recv_schemes={"policy": copy.copy(sender)}) as collector:
         assert shown(collector) == ([1], [0])
-        sender.send(weights(0))
-        sender.send(weights(2))
+        send(sender, weights(0))
+        send(sender, weights(2))
         assert shown(collector) == ([2], [1])
         assert shown(collector) == ([2], [1]), "nothing newer: no effect"
-        sender.send(weights(0))
+        send(sender, weights(0))
         collector.receive_weights()
         assert collector.policy_version == 2
         collector.receive_weights()
@@ -73,7 +75,7 @@ def test_the_newest_of_a_registered_scheme_is_taken_at_the_start_of_every_batch(
 
 @pytest.mark.parametrize("make", EITHER)
 def test_registering_takes_the_newest_by_default(make, sender):
-    sender.send(weights(2))
+    send(sender, weights(2))
     with make(policy=Always(1)) as collector:
         collector.register_scheme_receiver({"policy": copy.copy(sender)}, synchronize_weights=False)
         assert collector.policy_version == 0
@@ -85,13 +87,13 @@ def test_registering_takes_the_newest_by_default(make, sender):
 @pytest.mark.parametrize("make", EITHER)
 def test_a_receiver_is_initialised_for_this_collector_and_its_index(make):
     with sending(workers=4, frames_per_batch=8) as sender:
-        sender.send({2: weights(0), 3: weights(2)})
+        send(sender, {2: weights(0), 3: weights(2)})
         reader = copy.copy(sender)
         with make(policy=Always(1), worker_idx=3, weight_recv_schemes={"policy": reader}) as collector:
             assert reader.context is collector
             assert reader.worker_idx == 3
             assert shown(collector) == ([2], [1])
-            sender.send(weights(0), worker_ids=2)
+            send(sender, weights(0), worker_ids=2)
             assert shown(collector) == ([2], [1]), "that was for another"
         assert not reader.initialized_on_receiver, "receivers are shut down with their collector"
 
@@ -104,8 +106,8 @@ def test_registering_a_model_again_replaces_and_shuts_down_the_old(make, sender)
     ):
         collector.register_scheme_receiver({"policy": copy.copy(other)})
         assert not old.initialized_on_receiver
-        sender.send(weights(2))
-        other.send(weights(0))
+        send(sender, weights(2))
+        send(other, weights(0))
         assert shown(collector) == ([0], [1])
 
 
@@ -133,7 +135,7 @@ def test_how_weights_are_applied_can_be_overridden(make):
         sending(Doubles()) as sender,
         make(policy=Always(0), weight_recv_schemes={"policy": copy.copy(sender)}) as collector,
     ):
-        sender.send(weights(1))
+        send(sender, weights(1))
         assert shown(collector) == ([2], [1])
 
 
@@ -142,8 +144,8 @@ def test_an_id_can_be_a_path_and_all_that_is_new_is_one_version(make):
     with sending(policy=TwoNets()) as full, sending(policy=TwoNets(), model_id=PATH) as part:
         receivers = {"policy": copy.copy(full), PATH: copy.copy(part)}
         with make(policy=TwoNets(), weight_recv_schemes=receivers) as collector:
-            full.send(TwoNets().state_dict() | weights(2))
-            part.send(net := torch.nn.Linear(1, 1))
+            send(full, TwoNets().state_dict() | weights(2))
+            send(part, net := torch.nn.Linear(1, 1))
             assert shown(collector) == ([2], [1])
             assert collector.getattr_policy("nets[1].weight").item() == pytest.approx(net.weight.item())
             assert isinstance(collector.get_model(PATH), torch.nn.Linear)
@@ -161,24 +163,9 @@ def test_chains_of_collectors_need_no_further_call():
         assert [shown(collector) for collector in (first.context, second.context, third)] == [([2], [1])] * 3
 
 
-# ---- through a worker's handle
-
-
-@pytest.mark.parametrize("backend", PLACES)
-def test_weights_set_on_a_worker_directly_have_negative_versions(backend):
-    with multi(Always(1), backend=backend) as collector:
-        collector.map_fn("update_policy_weights_", [(weights(2),), (weights(0),)])
-        assert acted(collector) == [(2, -1), (0, -1)]
-        collector.map_fn("update_policy_weights_", list_of_kwargs=[{"policy_weights": weights(1)}] * 2)
-        collector.map_fn("receive_weights", [(weights(0),), ()])
-        assert acted(collector) == [(0, -3), (1, -2)]
-        collector.update_policy_weights_(weights(2))
-        assert acted(collector) == [(2, 1), (2, 1)], "the channel's weights are newer"
-
-
-def test_they_count_as_newest_for_staleness():
-    with multi_async(Always(1), workers=1, max_staleness=0) as collector:
-        collector.update_policy_weights_(weights(0))
-        collector.map_fn("update_policy_weights_", [(weights(2),)])
-        assert acted(collector) == [(2, -1)]
-        assert collector.stats()["batches_dropped"] == 0
+def test_a_worker_takes_weights_from_its_collector_alone():
+    with multi(Always(1)) as collector:
+        for method in ("update_policy_weights_", "receive_weights"):
+            with pytest.raises(RuntimeError, match=r"call update_policy_weights_\(weights, worker_ids=…\) there"):
+                collector.map_fn(method, [(weights(2),), (weights(0),)])
+        assert acted(collector) == [(1, 0), (1, 0)]

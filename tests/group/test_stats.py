@@ -2,13 +2,13 @@
 
 import numpy as np
 
-from swath.group.stats import Counters
+from swath.group.group import Counters
 from swath.rollout.episodes.statistics import EPISODE_DTYPE
 
 
 def test_frames_that_are_restored_were_not_delivered_since_the_first_draw(monkeypatch):
     now = [100.0]
-    monkeypatch.setattr("swath.group.stats.time.monotonic", lambda: now[0])
+    monkeypatch.setattr("swath.group.group.time.monotonic", lambda: now[0])
     counters = Counters()
     counters.start_clock()
     counters.deliver(30)

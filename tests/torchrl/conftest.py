@@ -23,7 +23,7 @@ else:
 @pytest.fixture(scope="module")
 def fork_server():
     """Start a fork server that has imported TorchRL, and end it after the module, since all backends share it."""
-    from swath.collectors.assembly import PRELOADED
+    from swath.collectors.service import PRELOADED
     from swath.workers.process.backend import PRELOAD, ProcessBackend
 
     backend = ProcessBackend((*PRELOAD, *PRELOADED, "torchrl.envs", "torchrl.modules"))

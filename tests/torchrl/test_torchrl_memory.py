@@ -173,7 +173,8 @@ def test_a_transform_of_the_workers_envs_is_updated_beside_the_policy(backend):
         collector.update_policy_weights_(weights_dict={"policy": {}, FIRST: norm(5)})
         assert collector.policy_version == 1
         assert shift(collector) == 5
-        schemes[FIRST].send({"loc": torch.tensor(-3.0), "scale": torch.tensor(1.0)}, worker_ids=0)
+        shifted = {"loc": torch.tensor(-3.0), "scale": torch.tensor(1.0)}
+        collector.update_policy_weights_(shifted, model_id=FIRST, worker_ids=0)
         batch = collector.next()["observation"][..., 0, :].mean(-1).round()
         assert batch.tolist() == [-3, 5]
 
@@ -184,7 +185,7 @@ def test_a_collector_takes_a_transforms_weights_from_another():
         receivers = {FIRST: copy.copy(sender)}
         with Collector(normed, lean_left, weight_recv_schemes=receivers, **options) as collector:
             assert shift(collector) == 0
-            sender.send(norm(7))
+            sender.context.update_policy_weights_(norm(7), model_id=FIRST)
             assert shift(collector) == 7
             assert collector.policy_version == 1
             assert isinstance(collector.get_model(FIRST), ObservationNorm)

@@ -92,7 +92,7 @@ def train(actor: nn.Module) -> None:
     with MultiSyncCollector(
         make_env, actor, num_workers=2, frames_per_batch=8, backend="thread", weight_sync_schemes=schemes
     ) as collector:
-        schemes["policy"].send(TensorDict.from_module(actor))
+        collector.update_policy_weights_(TensorDict.from_module(actor))
         collector.weight_updater = Loud
         collector.update_policy_weights_(policy=actor, wait=True, timeout_s=60.0)
         updater: WeightUpdaterBase | None = collector.weight_updater

@@ -87,8 +87,6 @@ def test_misuse_is_refused(arguments, error, message):
         scheme.init_on_sender(**arguments)
 
 
-def test_other_backends_and_transports_are_refused():
+def test_other_backends_are_refused():
     with pytest.raises(ValueError, match="backend='rpc' must be one of 'none', 'direct'"):
         WeightSyncScheme.from_backend("rpc")
-    with pytest.raises(NotImplementedError, match="no transports to choose"):
-        WeightSyncScheme().create_transport()

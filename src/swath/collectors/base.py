@@ -6,7 +6,7 @@ import math
 import weakref
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import partial
 from typing import Any, Self, TypeAlias
@@ -14,19 +14,22 @@ from typing import Any, Self, TypeAlias
 import torch
 from tensordict import TensorDictBase
 
-from swath.collectors.assembly import assemble
 from swath.collectors.background import Background
 from swath.collectors.delivery import ENDED
 from swath.collectors.messages import WorkerRequest
-from swath.collectors.options import AnyOptions, whole_number
+from swath.collectors.options import AnyOptions, Automatic, whole_number
 from swath.collectors.remote import call_at, follow
-from swath.collectors.service import CollectorService
+from swath.collectors.service import CollectorService, assemble
 from swath.collectors.state import facts_of, saved_fleet, status_line
-from swath.collectors.weights import TakesWeights
-from swath.group.stats import viewed
-from swath.options import count, seconds
+from swath.collectors.weights import weights_of
+from swath.errors import warn
+from swath.group.group import viewed
+from swath.options import count, deadline, seconds
 from swath.report.display import Progress, as_progress
 from swath.seeds import derive
+from swath.weights.schemes import WeightSyncScheme, require_schemes
+from swath.weights.snapshot import POLICY
+from swath.weights.updaters import WeightUpdaterBase
 from swath.workers.garbage import GarbageWatch
 
 PAUSE_S = 30.0
@@ -55,8 +58,11 @@ def weak_call(method: Callable[[], None]) -> Callable[[], None]:
     return call
 
 
-class BaseCollector(TakesWeights, ABC):
-    """Base of all collectors; none derives from another. After shutdown all methods but facts raise `Closed`."""
+class BaseCollector(ABC):
+    """Base of all collectors; none derives from another. After shutdown all methods but facts raise `Closed`.
+
+    Weights are published from any thread, before, during and between draws.
+    """
 
     _progress: Progress | None = None
 
@@ -69,8 +75,7 @@ class BaseCollector(TakesWeights, ABC):
         """
         options.require_consistent(len(workers))
         view, self._worker_idx = as_progress(options.progress), options.worker_idx
-        publish, receive = weak_call(self.update_policy_weights_), weak_call(self._receive_registered)
-        self.collection = assemble(type(self).__name__, options, workers, publish, receive)
+        self.collection = assemble(type(self).__name__, options, workers, weak_call(self.update_policy_weights_))
         self._background, self._at_end = Background(self.collection), ExitStack()
         end = partial(end_quietly, self.collection, self._background)
         if self.collection.member is not None:
@@ -84,6 +89,26 @@ class BaseCollector(TakesWeights, ABC):
             self._end(GARBAGE_CLOSE_S, close_env=not keeps_env)
             raise
         self._progress = None if view is None else view.watch(self)
+
+    def _begin_weights(self, options: AnyOptions) -> None:
+        """Set up the updater, sending and receiving schemes, and the first weights of workers.
+
+        Raises:
+            TypeError: neither an updater nor schemes.
+            ValueError: automatic updates have nothing to publish.
+        """
+        publisher = self.collection.weights
+        publisher.initialize()
+        self.weight_updater = options.weight_updater
+        for model_id, scheme in require_schemes("weight_sync_schemes", options.weight_sync_schemes).items():
+            scheme.init_on_sender(model_id=model_id, context=self)
+        if options.automatic != Automatic() and not publisher.has_source():
+            raise ValueError(
+                "automatic updates of weights have no source: give a policy, an updater, or a scheme's weights"
+            )
+        publisher.begin()
+        if options.weight_recv_schemes is not None:
+            self.register_scheme_receiver(options.weight_recv_schemes)
 
     def _end(self, timeout: float, *, close_env: bool = True) -> None:
         """Stop background mode and end the workers; raise what closing their envs raised."""
@@ -115,6 +140,10 @@ class BaseCollector(TakesWeights, ABC):
         """Return the state of every worker, and the counters of all."""
         self._require_ready()
         return saved_fleet(self.collection)
+
+    def _require_ready(self) -> None:
+        self._background.raise_error()
+        self.collection.access.require_open()
 
     @abstractmethod
     def shutdown(self, timeout: float | None = None) -> None:
@@ -161,6 +190,169 @@ class BaseCollector(TakesWeights, ABC):
         self.collection.access.require_open()
         self.collection.seed(root, static=static_seed)
         return root if static_seed else derive(root, "next")
+
+    def update_policy_weights_(
+        self,
+        policy_or_weights: Any = None,
+        *,
+        weights: Any = None,
+        policy: Any = None,
+        worker_ids: Any = None,
+        model_id: str | None = None,
+        weights_dict: Mapping[str, Any] | None = None,
+        wait: bool = False,
+        timeout_s: float | None = None,
+        policy_weights: Any = None,
+    ) -> None:
+        """Publish weights under the next version. Values are read before this returns, and it waits for no worker.
+
+        With many workers, each takes them with its next request, between two fragments. With one in this process they
+        are copied into the policy at once, or right after the running batch; within draws the user's own module acts,
+        so that nothing is copied without weights, and in the background a snapshot of it, which gets the module's
+        present weights. A weight updater replaces all this.
+
+        Args:
+            policy_or_weights: a module, a TensorDict, a dict of tensors, nested or as `state_dict()` gives, or
+                `{worker: weights}`; `None` for the weights that the collector's own policy has now.
+            weights: a TensorDict or dict.
+            policy: a module.
+            worker_ids: the workers that get them: an int, a list of ints, a device, or a list of devices where policies
+                run; not with one worker in this process.
+            model_id: which model; `"policy"` by default.
+            weights_dict: `{model_id: weights}`, all in one version.
+            wait: return when every addressed worker that is up runs this version or a newer one.
+            timeout_s: how long to wait, in seconds; `None` for `fragment_timeout_s`.
+            policy_weights: the old name of the first argument.
+
+        Raises:
+            TypeError: not weights, or `worker_ids` where there is one worker.
+            KeyError: names do not fit, or an unknown model.
+            ValueError: shapes do not fit, two forms at once, or an unknown worker. In all cases nothing is published.
+            RuntimeError: no weights, and no source to fetch them from.
+            WorkerLate: `wait`, and a worker does not run the version in time; the weights are published all the same.
+        """
+        if policy_weights is not None:
+            warn("policy_weights= is now policy_or_weights=", DeprecationWarning)
+        forms = {"policy_or_weights": policy_or_weights, "policy_weights": policy_weights, "weights": weights}
+        models = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
+        patience = deadline("timeout_s", timeout_s)
+        self._require_ready()
+        updater = self.collection.weights.updater
+        if updater is None:
+            self.collection.weights.require_models(*models)
+            self.collection.weights.publish(models, worker_ids)
+        else:
+            if model_id is not None or weights_dict is not None:
+                form, kind = "weights_dict" if model_id is None else "model_id", type(updater).__name__
+                raise ValueError(f"{form} is given, but the weight updater {kind} serves the policy alone")
+            self.collection.weights.find_workers(worker_ids)
+            with self.collection.weights.one_version():
+                updater.push_weights(models[POLICY], worker_ids)
+        if wait:
+            self.collection.weights.wait(worker_ids, patience)
+
+    def publish_weights(self, weights: Any, *, worker_ids: Any = None, model_id: str = POLICY) -> int:
+        """Publish weights without the weight updater.
+
+        Args:
+            weights: as in `update_policy_weights_`.
+            worker_ids: as in `update_policy_weights_`.
+            model_id: which model.
+
+        Returns:
+            The version; within a push of an updater the one that the push will have.
+        """
+        self._require_ready()
+        self.collection.weights.require_models(model_id)
+        return self.collection.weights.publish({model_id: weights}, worker_ids)
+
+    def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
+        """Bring weights into this collector.
+
+        With registered receivers: take the newest of each; without newer weights do nothing, at once. Without
+        receivers: publish the argument without the updater, or call `update_policy_weights_()`, or do nothing without a
+        source.
+
+        Args:
+            policy_or_weights: a module, a TensorDict or a dict.
+            weights: a TensorDict or dict.
+            policy: a module.
+
+        Raises:
+            ValueError: two sources, or a source and registered receivers.
+            RuntimeError: a sender cannot be reached.
+        """
+        self.collection.access.require_open()
+        forms = {"policy_or_weights": policy_or_weights, "weights": weights, "policy": policy}
+        source = weights_of(None, forms)[POLICY]
+        if self.collection.weights.receivers:
+            if source is not None:
+                raise ValueError("weights are given, but this collector takes its weights from registered receivers")
+            self.collection.weights.receive()
+        elif source is not None:
+            self.publish_weights(source)
+        elif self.collection.weights.updater is not None or self.collection.weights.has_source():
+            self.update_policy_weights_()
+
+    def register_scheme_receiver(
+        self, weight_recv_schemes: Mapping[str, WeightSyncScheme], *, synchronize_weights: bool = True
+    ) -> None:
+        """Take weights from schemes from now on: the newest of each at the start of every batch.
+
+        Args:
+            weight_recv_schemes: by model; an earlier one for the same model is shut down.
+            synchronize_weights: take the newest now, too, if there is one.
+
+        Raises:
+            TypeError: not a dict of schemes.
+            RuntimeError: a scheme is a sender in this process, or its sender cannot be reached.
+        """
+        self.collection.access.require_open()
+        schemes = require_schemes("weight_recv_schemes", weight_recv_schemes)
+        self.collection.weights.receive_from(schemes, self, self._worker_idx)
+        for scheme in schemes.values():
+            self._at_end.callback(scheme.shutdown)
+        if synchronize_weights:
+            self.collection.weights.receive()
+
+    @property
+    def weight_updater(self) -> WeightUpdaterBase | None:
+        """Return the weight updater; an instance, a class or a callable can be assigned, `None` removes it."""
+        updater: WeightUpdaterBase | None = self.collection.weights.updater
+        return updater
+
+    @weight_updater.setter
+    def weight_updater(self, updater: Any) -> None:
+        self.collection.access.require_open()
+        if isinstance(updater, type) and issubclass(updater, WeightUpdaterBase):
+            updater = updater.from_policy(self.collection.weights.policy) or updater()
+        elif not isinstance(updater, WeightUpdaterBase) and callable(updater):
+            updater = updater()
+        if isinstance(updater, WeightUpdaterBase):
+            updater.register_collector(self)
+        elif updater is not None:
+            expected = "an instance or subclass of WeightUpdaterBase, or a callable that makes an instance"
+            raise TypeError(f"weight_updater is of type {type(updater).__name__}; give {expected}")
+        self.collection.weights.updater = updater
+
+    def init_updater(self, *args: Any, **kwargs: Any) -> None:
+        """Call `init` of the weight updater; without one do nothing."""
+        self.collection.access.require_open()
+        if self.collection.weights.updater is not None:
+            self.collection.weights.updater.init(*args, **kwargs)
+
+    def increment_version(self) -> int:
+        """Publish the newest weights again under the next version, and return it."""
+        return self.collection.weights.publish({})
+
+    @property
+    def policy_version(self) -> int:
+        """Return the newest published version; 0 at construction."""
+        return self.collection.version
+
+    def get_policy_version(self) -> int:
+        """Return `policy_version`."""
+        return self.collection.version
 
     def start(self) -> None:
         """Collect into the replay buffer in a background thread, until the total, `pause` or shutdown.

@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 
 from swath import collectors
 from swath.collectors.base import LocalCollector
-from swath.collectors.messages import options_per_worker, worker_requests
+from swath.collectors.jobs import options_per_worker, worker_requests
 from swath.collectors.options import (
     AnyOptions,
     CollectorOptions,

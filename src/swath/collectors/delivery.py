@@ -15,15 +15,15 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from swath.collectors.gather import head_of
-from swath.collectors.messages import Description, Head, WriteRequest
+from swath.collectors.messages import Description, Head, Tally, WriteRequest
 from swath.collectors.options import Hooks, Trajectories
 from swath.errors import noted, warn
-from swath.group.group import Request
-from swath.group.stats import Counters
+from swath.group.group import Counters, Request
 from swath.keys import MASK, TIME, TRAJ_IDS, drop_private, is_private
 from swath.options import TrajFormat
 from swath.rollout.buffer import Fragment, Layout, Rows
 from swath.rollout.episodes.reshape import EpisodeAssembler, split_trajectories
+from swath.workers.packing import Parcel
 
 CPU = torch.device("cpu")
 
@@ -293,6 +293,7 @@ class ReplayWriter:
 
     def __init__(self, request: WriteRequest, layout: Layout, hooks: Hooks, device: Any, note: str) -> None:
         trajectories, self._cut, self._device, self.counters = request.trajectories, request.cut, device, Counters()
+        self._fragments_lost = 0
         options = request.keep_ids, request.client, note
         # The driver sends no requests after shutdown, so the worker need not check it.
         self.delivery = Delivery(layout, trajectories, hooks, self.counters, lambda: None, *options)
@@ -300,17 +301,29 @@ class ReplayWriter:
         if trajectories.per_batch is not None:
             self._whole_episodes = WholeEpisodes(trajectories, self.counters, writing=True)
 
-    def write(self, head: Head, body: Any) -> None:
-        """Write a fragment or its batch, or the episodes that it completes.
+    def write(self, head: Head, body: Any) -> Parcel:
+        """Write a fragment or its batch, or the episodes that it completes, and return its head alone.
 
         Raises:
             Exception: what a function of the user's or the buffer raised; frames that were not written are discarded.
         """
         before = self.counters.frames
-        for part in self._parts(head, body):
-            self.delivery.deliver([part])
-            head.writes += 1
+        try:
+            for part in self._parts(head, body):
+                self.delivery.deliver([part])
+                head.writes += 1
+        except Exception:
+            self._fragments_lost += 1
+            raise
         head.frames_written = self.counters.frames - before
+        self.add_counts(head.tally)
+        return Parcel(head, None)
+
+    def add_counts(self, tally: Tally) -> None:
+        """Add what was written or lost to the counts of the worker."""
+        tally.fragments_lost += self._fragments_lost
+        tally.frames_discarded += self.counters.frames_discarded
+        tally.frames_written = self.counters.frames
 
     def drop(self) -> None:
         """Drop the frames that wait for the end of their episode or for the next write."""

@@ -22,9 +22,9 @@ import numpy as np
 from swath.collectors.messages import FragmentRequest, Head, Tally
 from swath.collectors.options import Automatic
 from swath.errors import Closed
-from swath.group.group import Request, WorkerGroup
+from swath.group.group import Counters, Request, WorkerGroup
 from swath.group.local import LocalFleet
-from swath.group.stats import Counters
+from swath.rollout.episodes.statistics import episodes_from_bytes
 from swath.weights.channel import Channel, Life
 from swath.workers.base import Shared
 from swath.workers.fleet import Fleet
@@ -61,8 +61,13 @@ def head_of(request: Request) -> Head:
     return head
 
 
+def frames_left(tally: Tally) -> int:
+    """Return the frames of a life that were sent, or wait in the worker to be written."""
+    return tally.frames - tally.frames_discarded - tally.frames_written
+
+
 def _do_nothing() -> None:
-    """Publish or receive nothing."""
+    """Publish nothing."""
 
 
 class Fragments(WorkerGroup):
@@ -76,7 +81,6 @@ class Fragments(WorkerGroup):
         max_staleness: most versions that a fragment may be behind; `None` for any.
         automatic: when the policy's weights are published.
         publish: publishes them.
-        receive: takes the newest weights from registered receivers, if there are any.
         records: what is known of workers, by index.
         stop_numbers: numbers that workers see while they work, one each; a worker ends its fragment at its next step
             once its number has reached the request's. `None` where fragments cannot be ended early.
@@ -100,7 +104,6 @@ class Fragments(WorkerGroup):
         max_staleness: int | None = None,
         automatic: Automatic | None = None,
         publish: Callable[[], Any] = _do_nothing,
-        receive: Callable[[], Any] = _do_nothing,
         records: Mapping[int, WorkerRecord] | None = None,
         stop_numbers: Shared | None = None,
         writing: bool = False,
@@ -110,14 +113,13 @@ class Fragments(WorkerGroup):
         self.records = defaultdict[int, WorkerRecord](WorkerRecord) if records is None else records
         self.counters, self.random_batches, self.fragments_lost, self.pause_count = Counters(), 0, 0, 0
         self.tallies = defaultdict[Name, Tally](Tally)
-        self._automatic, self._publish, self._receive = automatic or Automatic(), publish, receive
+        self._automatic, self._publish = automatic or Automatic(), publish
         self._stop_numbers, self._ended, self._drawn = stop_numbers, set[Name](), False
 
     # ---- requests
 
     def begin_draw(self) -> None:
-        """Receive and publish the weights that are due when the user draws."""
-        self._receive()
+        """Publish the weights that are due when the user draws."""
         due, self._drawn = self._automatic.each_draw if self._drawn else self._automatic.first_draw, True
         if due:
             self._publish()
@@ -196,7 +198,7 @@ class Fragments(WorkerGroup):
     def is_stale(self, request: Request) -> bool:
         """Return whether a fragment is dropped because its weights are too old, and count it if they are."""
         version = head_of(request).version
-        if self.max_staleness is None or request.purpose.randomly or version < 0:
+        if self.max_staleness is None or request.purpose.randomly:
             return False
         if self.channel.newest_version(request.worker) - version <= self.max_staleness:
             return False
@@ -214,7 +216,7 @@ class Fragments(WorkerGroup):
         names = [count.name for count in fields(Tally)]
         total = Tally(*(sum(getattr(tally, name) for tally in tallies.values()) for name in names))
         if self.writing:
-            total.frames_discarded += sum(tally.frames_left for name, tally in tallies.items() if name in self._ended)
+            total.frames_discarded += sum(frames_left(tally) for name, tally in tallies.items() if name in self._ended)
         return total
 
     def accept(self, request: Request) -> bool:
@@ -223,8 +225,8 @@ class Fragments(WorkerGroup):
         self._count(request.name, head.tally, head)
         record.next_id, record.version, record.life = head.next_id, head.version, max(record.life, head.life)
         record.fragments += 1
-        self.counters.episodes.add(head.episodes)
-        record.lag = max(0, self.channel.newest_version(request.worker) - max(0, head.version))
+        self.counters.episodes.add(episodes_from_bytes(head.packed))
+        record.lag = max(0, self.channel.newest_version(request.worker) - head.version)
         return True
 
     def note_failure(self, name: Name, failure: Error) -> None:
@@ -268,7 +270,7 @@ class Fragments(WorkerGroup):
         if self.writing:
             self.counters.deliver(tally.frames_written - before.frames_written - written, batches=0)
         else:
-            self.counters.discard(max(0, tally.frames_left - before.frames_left - sent))
+            self.counters.discard(max(0, frames_left(tally) - frames_left(before) - sent))
 
 
 @dataclass

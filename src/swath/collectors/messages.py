@@ -8,28 +8,21 @@ FragmentRequest                ─▶ one fragment ─▶ Head (small) + body (a
 
 from __future__ import annotations
 
-import copy
 import pickle
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
-from torch import nn
 
-from swath.collectors.options import AnyOptions, EveryWorker, Hooks, LocalWorker, Trajectories, limit
+from swath.collectors.options import EveryWorker, Hooks, LocalWorker, Trajectories, limit
 from swath.keys import as_key
-from swath.options import OnEnvError, count, one_of
-from swath.pickles import pickled
+from swath.options import OnEnvError, one_of
 from swath.rollout.buffer import Layout
-from swath.rollout.episodes.statistics import EpisodeArray, episodes_from_bytes
 from swath.rollout.hosts.sources import Source
-from swath.rollout.policies.binding import is_called_by_torchrl
-from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration, referred_modules
-from swath.rollout.random_policy import RandomPolicy
-from swath.seeds import LARGEST
-from swath.weights.snapshot import POLICY, Manifest, require_initialized, uninitialized
+from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
+from swath.weights.snapshot import Manifest
 
 
 @dataclass(frozen=True)
@@ -114,11 +107,6 @@ class Tally:
     frames_discarded: int = 0
     frames_written: int = 0
 
-    @property
-    def frames_left(self) -> int:
-        """Return the frames that were sent, or wait in a worker to be written."""
-        return self.frames - self.frames_discarded - self.frames_written
-
 
 @dataclass(frozen=True)
 class FragmentRequest:
@@ -169,11 +157,6 @@ class Head:
     tally: Tally = field(default_factory=Tally)
     writes: int = 0
     frames_written: int = 0
-
-    @property
-    def episodes(self) -> EpisodeArray:
-        """Return the episodes that ended in it."""
-        return episodes_from_bytes(self.packed)
 
 
 @dataclass(frozen=True)
@@ -323,128 +306,6 @@ class WorkerRequest:
         return self.source.is_instance and (not self.in_process or (self.source.copies or 1) > 1)
 
 
-def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any]:
-    """Return one env source per worker.
-
-    Args:
-        create_env_fn: a source, or a list of one per worker.
-        n_workers: how many workers; `None` for the length of the list.
-        name: of that number, for messages.
-
-    Raises:
-        ValueError: no list and no number, an empty list, or a number that is not the length of the list.
-    """
-    if n_workers is not None:
-        count(name, n_workers)
-    if isinstance(create_env_fn, list | tuple):
-        if not create_env_fn:
-            raise ValueError("create_env_fn is an empty list; give one env source per worker")
-        if n_workers not in (None, len(create_env_fn)):
-            raise ValueError(
-                f"{name}={n_workers} does not match the list of {len(create_env_fn)} env sources; leave it out"
-            )
-        return list(create_env_fn)
-    if n_workers is None:
-        raise ValueError(f"create_env_fn is one env source: say with {name}= how many workers get it, or give a list")
-    return [create_env_fn] * n_workers
-
-
-def spread(name: str, value: Any, n_workers: int) -> list[Any]:
-    """Return one value per worker: the entries of a list, or the same value for all.
-
-    Raises:
-        ValueError: a list of another length.
-    """
-    if not isinstance(value, list | tuple):
-        return [value] * n_workers
-    if len(value) != n_workers:
-        raise ValueError(
-            f"{name} has {len(value)} entries for {n_workers} workers. "
-            f"If `{name}` is provided as a sequence, it should contain exactly one value per worker."
-        )
-    return list(value)
-
-
-def options_per_worker(options: Mapping[str, Any], n_workers: int) -> list[dict[str, Any]]:
-    """Return the options of each worker; lists have one entry per worker.
-
-    Raises:
-        ValueError: a list of another length.
-    """
-    columns = {name: spread(name, options[name], n_workers) for name in LISTED_BY_WORKER}
-    return [{**options, **{name: column[worker] for name, column in columns.items()}} for worker in range(n_workers)]
-
-
-def worker_requests(
-    options: AnyOptions,
-    envs: Sequence[Any],
-    policy: Any,
-    settings: Sequence[Mapping[str, Any]],
-    shares: Sequence[Any],
-    **common: Any,
-) -> list[WorkerRequest]:
-    """Return the start-up data of each worker; policies and env instances are pickled for workers elsewhere.
-
-    Args:
-        options: of the collection.
-        envs: the source of each.
-        policy: of all workers; left out where a factory builds it and this is only the source of weights.
-        settings: options of each worker; other names are left out.
-        shares: frames of one fragment of each.
-        **common: further fields of all workers.
-
-    Raises:
-        TypeError: no policy, or one that cannot be pickled; or both a policy and a factory.
-        ValueError: an env instance cannot be rebuilt, or a function refers to a module with lazy layers, which each
-            worker would initialise differently.
-    """
-    if not (policy is None or isinstance(policy, RandomPolicy) or callable(policy)):
-        raise TypeError(
-            f"policy is of type {type(policy).__name__}; it must be None, a callable, an nn.Module or a TensorDict "
-            "module"
-        )
-    in_process, pickler, requests = options.in_process, _Pickler(), []
-    lazy_seed = None if in_process else _draw_lazy_seed(policy, options.backend)
-    only_source = isinstance(options.weight_sync_schemes, Mapping) and POLICY in options.weight_sync_schemes
-    buffered, unseeded = options.replay_buffer is not None, in_process and options.seed is None
-    draws_first = unseeded and is_called_by_torchrl(policy, buffered=buffered)
-    for env, setting, share in zip(envs, settings, shares, strict=True):
-        values = {name: setting[name] for name in WORKER_OPTIONS if name in setting}
-        if options.trajectories.per_batch is not None:  # episodes are put together by their ids
-            values["track_traj_ids"] = True
-        worker_options = WorkerOptions(**values)
-        has_factory, actor = worker_options.policy_factory is not None, policy
-        if has_factory and policy is not None:
-            if not only_source:
-                raise TypeError("policy and policy_factory are both given; give one or the other")
-            actor = None
-        copies, keep_float64 = worker_options.envs_per_worker, worker_options.keep_float64
-        source = Source(env, worker_options.env_kwargs, copies, keep_float64=keep_float64)
-        if source.is_instance and worker_options.on_env_error == "restart":
-            raise ValueError("on_env_error='restart' rebuilds the env: pass an id or a callable, not an instance")
-        if not in_process:
-            if source.is_instance:
-                source = replace(source, env=pickler.pickled(env, "an env", "a callable that builds it"))
-            if not (actor is None or isinstance(actor, RandomPolicy | Pickled)):
-                actor = pickler.pickled(actor, "policy", "policy_factory, which builds it in the worker,")
-        frames = count("frames_per_batch", share)
-        request = WorkerRequest(source, actor, worker_options, frames, in_process, lazy_seed, draws_first, **common)
-        requests.append(request)
-    return requests
-
-
-def _draw_lazy_seed(policy: Any, backend: str | None) -> int | None:
-    """Draw a seed for lazy layers that a worker in another process initialises, from this process's generators.
-
-    Raises:
-        ValueError: a function refers to a module with lazy layers.
-    """
-    for module in referred_modules(policy).values():
-        require_initialized(module)
-    is_lazy = isinstance(policy, nn.Module) and bool(uninitialized(policy))
-    return int(torch.randint(LARGEST, ())) if is_lazy and backend in ("process", "ray") else None
-
-
 @dataclass(frozen=True)
 class Pickled:
     """A pickled value; calling it returns a copy, so that it may take the place of a callable.
@@ -463,35 +324,3 @@ class Pickled:
 def unpickled(value: Any) -> Any:
     """Return a copy of a `Pickled` value; return any other value itself."""
     return value() if isinstance(value, Pickled) else value
-
-
-class _Pickler:
-    """Pickles each value once, however many workers get it."""
-
-    def __init__(self) -> None:
-        self._done: dict[int, Pickled] = {}
-
-    def pickled(self, value: Any, name: str, instead: str) -> Pickled:
-        """Pickle a value; weights of a module on another device travel by the CPU.
-
-        Args:
-            value: an env or a policy.
-            name: of the value, in messages.
-            instead: what to pass if it cannot be pickled.
-
-        Raises:
-            TypeError: it cannot be pickled.
-        """
-        if id(value) not in self._done:
-            try:
-                self._done[id(value)] = Pickled(pickled(_on_cpu(value)))
-            except TypeError as error:
-                raise TypeError(f"{name} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
-        return self._done[id(value)]
-
-
-def _on_cpu(value: Any) -> Any:
-    if not isinstance(value, nn.Module):
-        return value
-    tensors = [tensor for tensor in value.state_dict().values() if isinstance(tensor, torch.Tensor)]
-    return value if all(tensor.device.type == "cpu" for tensor in tensors) else copy.deepcopy(value).to("cpu")

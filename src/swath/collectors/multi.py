@@ -11,7 +11,7 @@ import torch
 
 from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
-from swath.collectors.messages import options_per_worker, sources_of, spread, worker_requests
+from swath.collectors.jobs import options_per_worker, sources_of, spread, worker_requests
 from swath.collectors.options import AnyOptions, MultiOptions
 from swath.collectors.remote import TRAJ_POOL, paired
 from swath.collectors.state import COUNTERS, load_fleet

@@ -15,10 +15,10 @@ from typing import Any, TypeAlias
 
 from tensordict import TensorDictBase
 
-from swath.collectors.assembly import add_workers
 from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.collector import Collector
 from swath.collectors.delivery import count_frames
+from swath.collectors.jobs import options_per_worker, sources_of, spread, worker_requests
 from swath.collectors.messages import (
     WORKER_OPTIONS,
     Description,
@@ -28,15 +28,12 @@ from swath.collectors.messages import (
     Tally,
     WorkerOptions,
     WorkerRequest,
-    options_per_worker,
     signature_of,
-    sources_of,
-    spread,
-    worker_requests,
 )
 from swath.collectors.multi import ManyWorkers, MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from swath.collectors.options import AnyOptions, Hooks, LocalOptions, RayOptions, SharedOptions, defaults
 from swath.collectors.remote import LIFE, WEIGHTS, Responder
+from swath.collectors.service import add_workers
 from swath.collectors.state import load_fleet
 from swath.extras import need
 from swath.keys import TRAJ_IDS, VERSION
@@ -205,7 +202,8 @@ class RemoteCollector(Responder):
             version = self.weights_version() if versions is None else int(versions.min())
             episodes = self._episodes.last_draw.tobytes()
             head = Head(self._life, version, count_frames(batch), batch.shape[-1], episodes, next_id)
-            return self._reply(head, batch)
+            head.tally = self.current_tally()
+            return Parcel(head, batch) if self._writer is None else self._writer.write(head, batch)
         except Exception as error:  # noqa: BLE001  the collection raises it
             return self._failure(error, env_errors)
 

@@ -19,14 +19,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swath.collectors.delivery import ReplayWriter
-from swath.collectors.messages import Description, FragmentRequest, Head, Seeding, Tally, WorkerRequest
+from swath.collectors.messages import Description, FragmentRequest, Seeding, Tally, WorkerRequest
 from swath.collectors.options import Hooks
 from swath.errors import Closed, FleetFailed
 from swath.group.group import Member
 from swath.rollout.buffer import Layout
 from swath.rollout.episodes.statistics import worker_and_life
 from swath.seeds import derive
-from swath.weights.snapshot import POLICY, Manifest, take_snapshot
+from swath.weights.snapshot import Manifest
 from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 
@@ -107,9 +107,6 @@ PUBLIC = (
 class Responder(Member):
     """Answers a collection in a worker.
 
-    Weights may also be set by the worker's handle. They act from the next fragment on, and stamp it with a negative
-    version, since no channel has numbered them.
-
     Args:
         request: the start-up data of the worker.
     """
@@ -117,7 +114,6 @@ class Responder(Member):
     def __init__(self, request: WorkerRequest) -> None:
         self._built_by, self.hooks = request.built_by, request.hooks
         self._ends_with_env = request.options.on_env_error == "restart" and not request.in_process
-        self._versions_by_handle = self._writes_lost = 0
         self._writer: ReplayWriter | None = None
 
     @abstractmethod
@@ -148,21 +144,11 @@ class Responder(Member):
     def current_tally(self) -> Tally:
         """Return the counts of this life, without what it has written."""
 
-    def _reply(self, head: Head, body: Any) -> Parcel:
-        """Return the parcel of a fragment; write the fragment first if this worker writes itself."""
-        if self._writer is not None:
-            try:
-                self._writer.write(head, body)
-            except Exception:
-                self._writes_lost += 1
-                raise
-            body = None
-        head.tally = self._tally()
-        return Parcel(head, body)
-
     def _failure(self, error: Exception, env_errors: int) -> Error:
         """Return the failure for an exception; `env_errors` is the count before the fragment began."""
-        tally = self._tally()
+        tally = self.current_tally()
+        if self._writer is not None:
+            self._writer.add_counts(tally)
         by_env = self._ends_with_env and tally.env_errors > env_errors
         return Error(error, by_env or isinstance(error, FleetFailed | Closed), tally)
 
@@ -176,15 +162,6 @@ class Responder(Member):
         """Drop what waits to be written: episodes begin afresh."""
         if self._writer is not None:
             self._writer.drop()
-
-    def _tally(self) -> Tally:
-        tally = self.current_tally()
-        if self._writer is not None:
-            counters = self._writer.counters
-            tally.fragments_lost += self._writes_lost
-            tally.frames_discarded += counters.frames_discarded
-            tally.frames_written = counters.frames
-        return tally
 
     def set_hooks(self, hooks: Hooks) -> None:
         """Set the functions that are called around fragments."""
@@ -232,49 +209,13 @@ class Responder(Member):
         """
         return Manifest.of(self.get_model(model_id))
 
-    def update_policy_weights_(
-        self,
-        policy_or_weights: Any = None,
-        *,
-        weights: Any = None,
-        policy: Any = None,
-        policy_weights: Any = None,
-        model_id: str | None = None,
-        weights_dict: Mapping[str, Any] | None = None,
-    ) -> None:
-        """Set weights on this worker, all or nothing.
+    def update_policy_weights_(self, *_args: Any, **_keywords: Any) -> None:
+        """Raise `RuntimeError`: weights come from the collector."""
+        raise RuntimeError(
+            "a worker takes weights from its collector alone: call update_policy_weights_(weights, worker_ids=…) there"
+        )
 
-        Args:
-            policy_or_weights: a module, a TensorDict or a dict.
-            weights: the same.
-            policy: the same.
-            policy_weights: the same.
-            model_id: which model; `"policy"` by default.
-            weights_dict: weights by model.
-
-        Raises:
-            ValueError: none or several are given, or `model_id` together with `weights_dict`.
-            KeyError, ValueError, TypeError: they do not fit.
-        """
-        forms = {"policy_or_weights": policy_or_weights, "policy_weights": policy_weights, "weights": weights}
-        by_model = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
-        if any(source is None for source in by_model.values()):
-            raise ValueError("no weights are given to a worker, which has nowhere to fetch them; pass some")
-        snapshots = {
-            model_id: take_snapshot(source, self.manifest_of(model_id)) for model_id, source in by_model.items()
-        }
-        models = {model_id: snapshot for model_id, snapshot in snapshots.items() if snapshot is not None}
-        self.take(models, -self._versions_by_handle - 1)
-        self._versions_by_handle += 1
-
-    def receive_weights(self, policy_or_weights: Any = None, **forms: Any) -> None:
-        """Set weights; do nothing without any: the collector's come with its requests.
-
-        Raises:
-            ValueError: several are given.
-        """
-        if policy_or_weights is not None or any(form is not None for form in forms.values()):
-            self.update_policy_weights_(policy_or_weights, **forms)
+    receive_weights = update_policy_weights_
 
     def register_scheme_receiver(
         self,
@@ -295,32 +236,8 @@ class Responder(Member):
             if scheme.sends and (scheme.read_from is None or scheme.read_from[0] != self._built_by):
                 raise RuntimeError(
                     f"the scheme for {model_id!r} is not one of the collector that built this worker; pass weights to "
-                    "update_policy_weights_() of its handle, or of that collector"
+                    "update_policy_weights_() of that collector"
                 )
-
-
-def weights_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the weights that were passed in one of several forms, by model; `None` for weights to be fetched.
-
-    Args:
-        model_id: which model; `"policy"` by default.
-        forms: arguments by name; `weights_dict` names the models itself.
-
-    Raises:
-        TypeError: `weights_dict` is no dict.
-        ValueError: two were passed; the message names both.
-    """
-    passed = {name: value for name, value in forms.items() if value is not None}
-    if len(passed) > 1:
-        raise ValueError(f"{' and '.join(passed)} are both given; give one of them")
-    models = passed.get("weights_dict")
-    if models is None:
-        return {POLICY if model_id is None else model_id: next(iter(passed.values()), None)}
-    if not isinstance(models, Mapping):
-        raise TypeError(f"weights_dict is {type(models).__name__}; it must be a dict of weights by model")
-    if model_id is not None:
-        raise ValueError("weights_dict and model_id are both given; the dict names the models")
-    return models
 
 
 WEIGHTS, TRAJ_POOL, LIFE = "policy_state_dict", "traj_pool", "life"

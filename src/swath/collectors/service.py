@@ -1,5 +1,6 @@
-"""The service behind all collectors: a group of workers, the jobs that start them, gathering and delivery.
+"""The service behind all collectors: it starts workers, gathers their fragments, and delivers batches.
 
+assemble ─▶ workers are started, described and compared; more can be added later
 draw ─▶ gather (InOrder | AsReady) ─▶ open bodies ─▶ request the next fragments ─▶ one copy into a batch ─▶ deliver
 """
 
@@ -8,135 +9,33 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
-from functools import partial
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import replace
 from typing import Any
-from uuid import uuid4
 
 from swath.collectors.delivery import ENDED, Delivery, Joiner, WholeEpisodes
-from swath.collectors.gather import AsReady, Fragments, InOrder, WorkerRecord, head_of
-from swath.collectors.messages import Description, Seeding, WorkerRequest, WriteRequest
+from swath.collectors.gather import AsReady, Fragments, InOrder, head_of
+from swath.collectors.jobs import WorkerJobs
+from swath.collectors.messages import Description, WorkerRequest
 from swath.collectors.options import AnyOptions, Hooks
-from swath.collectors.remote import PUBLIC
-from swath.collectors.worker import build_worker
+from swath.collectors.weights import WeightPublisher
 from swath.errors import Closed, FleetFailed, PayloadLost, noted, warn
-from swath.group.group import Request
-from swath.group.local import Access, LocalFleet
+from swath.group.group import Request, WorkerGroup
+from swath.group.local import Access, LocalChannel, LocalFleet
 from swath.owner import Owner
-from swath.rollout.episodes.statistics import MAX_WORKERS
-from swath.rollout.hosts.sources import used_by_others
-from swath.workers.base import Job
-from swath.workers.tickets import Name
+from swath.rollout.hosts.sources import claim, require_unused, used_by_others
+from swath.weights.channel import Channel
+from swath.workers.base import Handle, Shared
+from swath.workers.create import backend
+from swath.workers.fleet import Fleet
+from swath.workers.fleet_state import FIRST_LIFE
 
+PRELOADED = ("swath.collectors.worker", "gymnasium", "tensordict")
+"""Modules that every worker imports."""
 
-@dataclass
-class WorkerJobs:
-    """Makes the jobs that start workers and their next lives.
-
-    Attributes:
-        requests: what each worker is built from, whatever its life.
-        options: of the face.
-        writing: how workers write to a replay buffer, if they do; each life of a worker gets its own client.
-        hooks: called around fragments.
-        records: what is known of workers, among it the last life number that each has used: no id is used twice.
-        first: the index of the first worker, as part of ids and seeds.
-        seeding: where their seeds come from; `None` if they were never seeded.
-        described: descriptions of workers, once they are built; their next lives must have the same.
-        key: a unique name of the collector.
-    """
-
-    requests: dict[int, WorkerRequest]
-    options: AnyOptions
-    writing: WriteRequest | None = None
-    hooks: Hooks = field(default_factory=Hooks)
-    records: Mapping[int, WorkerRecord] = field(default_factory=lambda: defaultdict(WorkerRecord))
-    first: int = 0
-    seeding: Seeding | None = None
-    described: dict[int, Description] = field(default_factory=dict)
-    key: str = field(default_factory=lambda: uuid4().hex)
-
-    def seed_with(self, root: int, *, static: bool = False) -> None:
-        """Set where the seeds of all workers and of their next lives come from."""
-        envs = max(description.num_envs for description in self.described.values())
-        self.seeding = Seeding(root, static, envs, envs_only=self.options.backend == "thread")
-
-    def job(self, name: Name) -> Job:
-        """Return the job that starts this life of this worker.
-
-        Raises:
-            TypeError: its client of the replay buffer cannot be extended.
-        """
-        core, record, writing = self.requests[name.worker], self.records[name.worker], self.writing
-        record.life = max(name.life, record.life + 1)
-        if writing is not None:  # the first client exists already: it was created to see whether the buffer has any
-            self.writing = replace(writing, client=None)
-            if writing.client is None:
-                writing = replace(writing, client=create_client(self.options.replay_buffer))
-        request = replace(
-            core,
-            worker=self.first + name.worker,
-            life=record.life,
-            seed=self.seeding,
-            hooks=Hooks() if self.options.in_process else self.hooks,
-            expected_description=self.described.get(name.worker),
-            writing=writing,
-            built_by=self.key,
-        )
-        build = partial(build_worker, request)
-        return Job(build, name, core.threads, self.options.init_fn, core.resources, PUBLIC)
-
-    def move_to(self, index: int) -> None:
-        """Number the workers as in collection `index` of a larger one.
-
-        Raises:
-            ValueError: trajectory ids would stop being unique.
-        """
-        n = len(self.requests)
-        if (index + 1) * n > MAX_WORKERS:
-            raise ValueError(
-                f"worker_idx={index} with {n} workers: there may be {MAX_WORKERS} workers in all, so that trajectory "
-                "ids stay unique"
-            )
-        self.first = index * n
-
-
-def make_jobs(options: AnyOptions, requests: Sequence[WorkerRequest]) -> WorkerJobs:
-    """Return the jobs of a collection; workers elsewhere write to the replay buffer themselves if it has clients.
-
-    Raises:
-        ValueError: stale fragments cannot be left out if workers write them at once.
-    """
-    hooks, writing = options.hooks, None
-    if not options.in_process and (client := create_client(options.replay_buffer)) is not None:
-        if options.max_staleness is not None:
-            raise ValueError(
-                "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, or "
-                "give a buffer without client()"
-            )
-        writing = WriteRequest(options.trajectories, options.track_traj_ids, options.cat_dim == -1, client)
-    elif not options.in_process:
-        hooks = replace(hooks, postproc=None)
-    jobs = WorkerJobs(dict(enumerate(requests)), options, writing, hooks)
-    jobs.move_to(options.index)
-    return jobs
-
-
-def create_client(buffer: Any) -> Any:
-    """Create a client of a replay buffer; `None` if it has none, or if the buffer itself is its client.
-
-    Raises:
-        TypeError: the client cannot be extended.
-    """
-    client = buffer.client() if callable(getattr(buffer, "client", None)) else None
-    if client is buffer or client is None:
-        return None
-    if not callable(getattr(client, "extend", None)):
-        raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
-    return client
-
+CLOSE_ENVS_S = 2.0
+"""How long workers have to close their envs when the collection cannot be built."""
 
 POLLS_BEFORE_WARNING = 100
 
@@ -149,6 +48,7 @@ class CollectorService:
         group: the workers, and the requests to them.
         jobs: how workers are started, and their descriptions.
         access: decides which thread may draw; knows whether the collection is open.
+        weights: publishes and receives weights.
 
     Attributes:
         member: the one worker in this process; `None` where workers live elsewhere.
@@ -158,8 +58,10 @@ class CollectorService:
         whole_episodes: puts episodes together, if batches are made of whole ones.
     """
 
-    def __init__(self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, access: Access) -> None:
-        self.options, self.group, self.jobs, self.access = options, group, jobs, access
+    def __init__(
+        self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, access: Access, weights: WeightPublisher
+    ) -> None:
+        self.options, self.group, self.jobs, self.access, self.weights = options, group, jobs, access, weights
         self.owner = Owner()
         self.member: Any = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
         self.counters, self.buffer, described = group.counters, options.replay_buffer, jobs.described
@@ -235,6 +137,8 @@ class CollectorService:
             try:
                 with self.group.lock:  # a draw that Ctrl-C has broken off loses what it was delivering
                     self._end([request for request in self.group.pending if request.being_delivered], delivered=False)
+                if self.weights.receivers:
+                    self.weights.receive()
                 self.group.begin_draw()
                 return self._deliver_next()
             except FleetFailed:
@@ -446,3 +350,170 @@ class CollectorService:
         with self.group.lock:
             for request in requests:
                 (self.group.close if delivered else self.group.discard)(request)
+
+
+def assemble(
+    name: str,
+    options: AnyOptions,
+    requests: Sequence[WorkerRequest],
+    publish: Callable[[], Any],
+) -> CollectorService:
+    """Start the workers, one in this process or a fleet; block until all have built env and policy.
+
+    Args:
+        name: of the face.
+        options: its own; those that it does not take are at their defaults.
+        requests: what each worker is built from.
+        publish: publishes the policy's weights.
+
+    Raises:
+        PlacementFailed: there is no room.
+        ValueError: options that contradict each other, or workers whose shares are joined and that differ.
+        Exception: what building env or policy raised; everything is closed again.
+    """
+    access, jobs, member = Access(name), WorkerJobs(options, requests), None
+    cluster = {"init_config": options.ray_init_config, "workers": len(requests)} if options.backend == "ray" else {}
+    bare = options.init_fn is not None
+    places = backend(options.backend or "direct", preload=PRELOADED, bare=bare, options=cluster)
+    fleet: Fleet | LocalFleet
+    channel: Channel
+    if options.in_process:
+        env = requests[0].source.env
+        require_unused(env)
+        member = jobs.job(FIRST_LIFE).build()
+        claim(env, access)
+        fleet, channel = LocalFleet(member, access), LocalChannel(member, access)
+    else:
+        fleet, channel = Fleet(places, jobs.job, len(requests), options.survival), Channel(places.share)
+    try:
+        if isinstance(fleet, Fleet):
+            fleet.start()
+        jobs.described.update(describe(WorkerGroup(fleet, channel), jobs.requests))
+        if options.in_order:
+            require_equal(jobs.described)
+            require_joinable(jobs.described, options.cat_dim)
+        stop_numbers: Shared | None = None
+        with suppress(TypeError):  # workers elsewhere cannot see memory of this process
+            stop_numbers = places.shared_counters(len(requests))
+        group = Fragments(
+            fleet,
+            channel,
+            {worker: description.frames for worker, description in sorted(jobs.described.items())},
+            total=options.end,
+            max_staleness=options.max_staleness,
+            automatic=options.automatic,
+            publish=publish,
+            records=jobs.records,
+            stop_numbers=stop_numbers,
+            writing=jobs.writing is not None,
+        )
+        weights = WeightPublisher(group, jobs, access, member)
+        collection = CollectorService(options, group, jobs, access, weights)
+        if options.in_process:
+            claim(requests[0].source.env, collection)
+        if options.seed is not None:
+            collection.seed(options.seed)
+    except BaseException:
+        keeps_env = options.in_process and requests[0].source.is_instance
+        access.close(CLOSE_ENVS_S, lambda: fleet.close(CLOSE_ENVS_S, ask=not keeps_env))
+        raise
+    return collection
+
+
+def describe(group: WorkerGroup, workers: Iterable[int]) -> dict[int, Description]:
+    """Return the description of each worker; workers that are not up yet will be as the first that is."""
+    answers = group.call("describe") or {0: group.call_first("describe")}
+    first = next(iter(answers.values()))
+    return {worker: answers.get(worker, first) for worker in workers}
+
+
+def require_equal(described: Mapping[int, Description]) -> None:
+    """Check that workers whose shares are joined yield the same keys, shapes and dtypes.
+
+    Raises:
+        ValueError: they do not; the message names the first difference.
+    """
+    (first, expected), *others = described.items()
+    for worker, description in others:
+        if difference := expected.difference(description):
+            raise ValueError(
+                f"worker {worker} cannot be joined with worker {first}: {difference}; "
+                "give all workers envs and policies of the same kind"
+            )
+
+
+def require_joinable(described: Mapping[int, Description], cat_dim: int | None) -> None:
+    """Check that shares can be joined.
+
+    Raises:
+        ValueError: they are of different lengths, or lack the dimension along which they are joined.
+    """
+    shape = described[0].layout.batch_shape
+    if cat_dim is not None and not -len(shape) - 1 <= cat_dim <= len(shape):
+        raise ValueError(f"cat_results={cat_dim}: shares have the dimensions {[*shape, 'T']} only")
+    lengths = {worker: description.n_steps for worker, description in described.items()}
+    if cat_dim != -1 and len(set(lengths.values())) > 1:
+        raise ValueError(
+            f"the workers' shares are of different lengths (steps by worker: {lengths}): they can only be joined with "
+            "cat_results=-1, or give all workers the same number of frames"
+        )
+
+
+def add_workers(
+    collection: CollectorService,
+    requests: Sequence[WorkerRequest],
+    share_of: Callable[[int], int] | None,
+    *,
+    own_weights: bool,
+) -> None:
+    """Add one worker per request; block until they are ready.
+
+    Synchronous collections divide their batches again, from the next batch that is requested; in asynchronous ones the
+    new workers are asked at once.
+
+    Args:
+        collection: the service.
+        requests: what the workers are built from.
+        share_of: returns the frames of one worker for a number of workers; `None` in asynchronous collections.
+        own_weights: whether they keep the weights that they are built with until the next publication.
+
+    Raises:
+        ValueError: their entries or weights differ from the others', or shares are not whole.
+        PlacementFailed: no room, or not ready in time.
+        Exception: what building them raised. In all cases nothing is added.
+    """
+    jobs, group = collection.jobs, collection.group
+    fleet = group.fleet
+    assert isinstance(fleet, Fleet)
+    with collection.changing:
+        new = dict(enumerate(requests, max(jobs.requests) + 1))
+        share = None if share_of is None else share_of(len(jobs.requests) + len(new))
+        descriptions: dict[int, Description] = {}
+
+        def accept(handles: Sequence[Handle]) -> None:
+            """Check that new workers give the same entries and take the same weights as the others."""
+            tickets = {handle.name.worker: fleet.call(handle, "describe") for handle in handles}
+            fleet.wait_for_all(list(tickets.values()))
+            descriptions.update({worker: ticket.value for worker, ticket in tickets.items()})
+            first, expected = next(iter(jobs.described.items()))
+            require_equal({first: expected, **descriptions})
+            for worker, description in descriptions.items():
+                if difference := expected.manifest.difference(description.manifest):
+                    raise ValueError(f"worker {worker} would take other weights than worker {first}: {difference}")
+
+        jobs.requests.update(new)
+        try:
+            fleet.add(len(new), accept)
+        except BaseException:
+            for worker in new:
+                del jobs.requests[worker]
+            raise
+        for worker in new if own_weights else ():
+            group.channel.keep_built_weights(worker)
+        jobs.described.update(descriptions)
+        with group.lock:
+            if jobs.seeding is not None:
+                group.send(dict.fromkeys(new, ("seed_with", jobs.seeding)))
+            described = sorted(jobs.described.items())
+            shares = {worker: description.rounded(share or description.frames) for worker, description in described}
+            group.set_shares(shares)

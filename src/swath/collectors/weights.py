@@ -1,4 +1,4 @@
-"""Weights of a collector: the methods by which users publish them, and the publisher behind these methods.
+"""Weights of a collector: what publishes and receives them, behind the methods of the faces.
 
 weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ published, as one version
                                          └─ within one_version(): kept until its end
@@ -8,21 +8,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from torch import nn
 
-from swath.collectors.background import Background
-from swath.collectors.options import AnyOptions, Automatic
-from swath.collectors.remote import weights_of
-from swath.collectors.service import CollectorService
-from swath.errors import warn
-from swath.options import deadline
+from swath.collectors.gather import Fragments
+from swath.collectors.jobs import WorkerJobs
+from swath.group.local import Access
 from swath.rollout.policies.calling import as_device
-from swath.weights.schemes import PUBLISHERS, WeightSyncScheme, require_schemes
+from swath.weights.schemes import PUBLISHERS, WeightSyncScheme
 from swath.weights.snapshot import (
     POLICY,
     Manifest,
@@ -33,7 +30,6 @@ from swath.weights.snapshot import (
     take_snapshot,
     uninitialized,
 )
-from swath.weights.updaters import WeightUpdaterBase
 
 
 @dataclass
@@ -68,30 +64,32 @@ class WeightPublisher:
     Weights are copied, and checked here against what the workers' models need.
 
     Args:
-        collection: the collection and its workers.
-        policy: the user's own policy, whose weights are published by default; `None` with only a factory.
+        group: the workers.
+        jobs: how workers are started, and their descriptions.
+        access: of the collection.
+        member: the one worker in this process, if that is where it lives.
 
     Attributes:
+        policy: the user's own policy, whose weights are published by default; `None` with only a factory.
         updater: the collector's weight updater, if it has one.
         schemes: schemes that send, by model.
         receivers: schemes that receive, by model.
     """
 
-    def __init__(self, collection: CollectorService, policy: Any) -> None:
-        self.policy = policy
+    def __init__(self, group: Fragments, jobs: WorkerJobs, access: Access, member: Any) -> None:
+        self.policy = jobs.options.policy
         self.updater: Any = None
         self.schemes: dict[str, WeightSyncScheme] = {}
         self.receivers: dict[str, WeightSyncScheme] = {}
-        self._group = collection.group
-        self._access, self._jobs = collection.access, collection.jobs
-        self._member = collection.member
+        self._group, self._jobs, self._access, self._member = group, jobs, access, member
         self._manifests: dict[str, Manifest] = {}
         self._receiving, self._this_thread = threading.RLock(), threading.local()
+        PUBLISHERS[self.key] = self
 
     @property
     def key(self) -> str:
-        """Return the key by which receivers find the collector; empty after shutdown."""
-        return "" if self._access.halted else self._jobs.key
+        """Return the key by which readers find the collector."""
+        return self._jobs.key
 
     def initialize(self) -> None:
         """Copy lazy layers that the first worker has initialised to the user's policy and to all workers.
@@ -256,6 +254,7 @@ class WeightPublisher:
 
     def newest(self, model_id: str, worker: int | None, after: int) -> tuple[int, Snapshot] | None:
         """Return the last publication for a worker, or for all, and its number; `None` if that is not above `after`."""
+        self._access.require_open()
         return self._group.channel.newest(worker, model_id, after)
 
     def receive_from(self, schemes: Mapping[str, WeightSyncScheme], collector: Any, worker_idx: int | None) -> None:
@@ -283,13 +282,12 @@ class WeightPublisher:
             RuntimeError: a sender cannot be reached.
             KeyError, ValueError: weights do not fit.
         """
-        if not self.receivers:
-            return
         errors: list[Exception] = []
         with self._receiving, self.one_version():
             for scheme in self.receivers.values():
                 try:
-                    scheme.receive()
+                    if (weights := scheme.take_newest()) is not None:
+                        scheme.apply_weights(weights)
                 except Exception as error:  # noqa: BLE001  raised when the others have delivered
                     errors.append(error)
         if errors:
@@ -355,202 +353,25 @@ def _is_by_worker(weights: Any) -> bool:
     return kinds == {True}
 
 
-class TakesWeights:
-    """Methods that publish weights, from any thread, before, during and between draws. After shutdown: `Closed`."""
+def weights_of(model_id: str | None, forms: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the weights that were passed in one of several forms, by model; `None` for weights to be fetched.
 
-    collection: CollectorService
-    _publisher: WeightPublisher
-    _background: Background
-    # Called after shutdown, whatever that raises.
-    _at_end: ExitStack
-    _worker_idx: int | None
+    Args:
+        model_id: which model; `"policy"` by default.
+        forms: arguments by name; `weights_dict` names the models itself.
 
-    def update_policy_weights_(
-        self,
-        policy_or_weights: Any = None,
-        *,
-        weights: Any = None,
-        policy: Any = None,
-        worker_ids: Any = None,
-        model_id: str | None = None,
-        weights_dict: Mapping[str, Any] | None = None,
-        wait: bool = False,
-        timeout_s: float | None = None,
-        policy_weights: Any = None,
-    ) -> None:
-        """Publish weights under the next version. Values are read before this returns, and it waits for no worker.
-
-        With many workers, each takes them with its next request, between two fragments. With one in this process they
-        are copied into the policy at once, or right after the running batch; within draws the user's own module acts,
-        so that nothing is copied without weights, and in the background a snapshot of it, which gets the module's
-        present weights. A weight updater replaces all this.
-
-        Args:
-            policy_or_weights: a module, a TensorDict, a dict of tensors, nested or as `state_dict()` gives, or
-                `{worker: weights}`; `None` for the weights that the collector's own policy has now.
-            weights: a TensorDict or dict.
-            policy: a module.
-            worker_ids: the workers that get them: an int, a list of ints, a device, or a list of devices where policies
-                run; not with one worker in this process.
-            model_id: which model; `"policy"` by default.
-            weights_dict: `{model_id: weights}`, all in one version.
-            wait: return when every addressed worker that is up runs this version or a newer one.
-            timeout_s: how long to wait, in seconds; `None` for `fragment_timeout_s`.
-            policy_weights: the old name of the first argument.
-
-        Raises:
-            TypeError: not weights, or `worker_ids` where there is one worker.
-            KeyError: names do not fit, or an unknown model.
-            ValueError: shapes do not fit, two forms at once, or an unknown worker. In all cases nothing is published.
-            RuntimeError: no weights, and no source to fetch them from.
-            WorkerLate: `wait`, and a worker does not run the version in time; the weights are published all the same.
-        """
-        if policy_weights is not None:
-            warn("policy_weights= is now policy_or_weights=", DeprecationWarning)
-        forms = {"policy_or_weights": policy_or_weights, "policy_weights": policy_weights, "weights": weights}
-        models = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
-        patience = deadline("timeout_s", timeout_s)
-        self._require_ready()
-        updater = self._publisher.updater
-        if updater is None:
-            self._publisher.require_models(*models)
-            self._publisher.publish(models, worker_ids)
-        else:
-            if model_id is not None or weights_dict is not None:
-                form, kind = "weights_dict" if model_id is None else "model_id", type(updater).__name__
-                raise ValueError(f"{form} is given, but the weight updater {kind} serves the policy alone")
-            self._publisher.find_workers(worker_ids)
-            with self._publisher.one_version():
-                updater.push_weights(models[POLICY], worker_ids)
-        if wait:
-            self._publisher.wait(worker_ids, patience)
-
-    def publish_weights(self, weights: Any, *, worker_ids: Any = None, model_id: str = POLICY) -> int:
-        """Publish weights without the weight updater.
-
-        Args:
-            weights: as in `update_policy_weights_`.
-            worker_ids: as in `update_policy_weights_`.
-            model_id: which model.
-
-        Returns:
-            The version; within a push of an updater the one that the push will have.
-        """
-        self._require_ready()
-        self._publisher.require_models(model_id)
-        return self._publisher.publish({model_id: weights}, worker_ids)
-
-    def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
-        """Bring weights into this collector.
-
-        With registered receivers: take the newest of each; without newer weights do nothing, at once. Without
-        receivers: publish the argument without the updater, or call `update_policy_weights_()`, or do nothing without a
-        source.
-
-        Args:
-            policy_or_weights: a module, a TensorDict or a dict.
-            weights: a TensorDict or dict.
-            policy: a module.
-
-        Raises:
-            ValueError: two sources, or a source and registered receivers.
-            RuntimeError: a sender cannot be reached.
-        """
-        self.collection.access.require_open()
-        forms = {"policy_or_weights": policy_or_weights, "weights": weights, "policy": policy}
-        source = weights_of(None, forms)[POLICY]
-        if self._publisher.receivers:
-            if source is not None:
-                raise ValueError("weights are given, but this collector takes its weights from registered receivers")
-            self._publisher.receive()
-        elif source is not None:
-            self.publish_weights(source)
-        elif self._publisher.updater is not None or self._publisher.has_source():
-            self.update_policy_weights_()
-
-    def register_scheme_receiver(
-        self, weight_recv_schemes: Mapping[str, WeightSyncScheme], *, synchronize_weights: bool = True
-    ) -> None:
-        """Take weights from schemes from now on: the newest of each at the start of every batch.
-
-        Args:
-            weight_recv_schemes: by model; an earlier one for the same model is shut down.
-            synchronize_weights: take the newest now, too, if there is one.
-
-        Raises:
-            TypeError: not a dict of schemes.
-            RuntimeError: a scheme is a sender in this process, or its sender cannot be reached.
-        """
-        self.collection.access.require_open()
-        schemes = require_schemes("weight_recv_schemes", weight_recv_schemes)
-        self._publisher.receive_from(schemes, self, self._worker_idx)
-        for scheme in schemes.values():
-            self._at_end.callback(scheme.shutdown)
-        if synchronize_weights:
-            self._publisher.receive()
-
-    @property
-    def weight_updater(self) -> WeightUpdaterBase | None:
-        """Return the weight updater; an instance, a class or a callable can be assigned, `None` removes it."""
-        updater: WeightUpdaterBase | None = self._publisher.updater
-        return updater
-
-    @weight_updater.setter
-    def weight_updater(self, updater: Any) -> None:
-        self.collection.access.require_open()
-        if isinstance(updater, type) and issubclass(updater, WeightUpdaterBase):
-            updater = updater.from_policy(self._publisher.policy) or updater()
-        elif not isinstance(updater, WeightUpdaterBase) and callable(updater):
-            updater = updater()
-        if isinstance(updater, WeightUpdaterBase):
-            updater.register_collector(self)
-        elif updater is not None:
-            expected = "an instance or subclass of WeightUpdaterBase, or a callable that makes an instance"
-            raise TypeError(f"weight_updater is of type {type(updater).__name__}; give {expected}")
-        self._publisher.updater = updater
-
-    def init_updater(self, *args: Any, **kwargs: Any) -> None:
-        """Call `init` of the weight updater; without one do nothing."""
-        self.collection.access.require_open()
-        if self._publisher.updater is not None:
-            self._publisher.updater.init(*args, **kwargs)
-
-    def increment_version(self) -> int:
-        """Publish the newest weights again under the next version, and return it."""
-        return self._publisher.publish({})
-
-    @property
-    def policy_version(self) -> int:
-        """Return the newest published version; 0 at construction."""
-        return self.collection.version
-
-    def get_policy_version(self) -> int:
-        """Return `policy_version`."""
-        return self.collection.version
-
-    def _begin_weights(self, options: AnyOptions) -> None:
-        """Set up the updater, sending and receiving schemes, and the first weights of workers.
-
-        Raises:
-            TypeError: neither an updater nor schemes.
-            ValueError: automatic updates have nothing to publish.
-        """
-        publisher = self._publisher = PUBLISHERS[self] = WeightPublisher(self.collection, options.policy)
-        publisher.initialize()
-        self.weight_updater = options.weight_updater
-        for model_id, scheme in require_schemes("weight_sync_schemes", options.weight_sync_schemes).items():
-            scheme.init_on_sender(model_id=model_id, context=self)
-        if options.automatic != Automatic() and not publisher.has_source():
-            raise ValueError(
-                "automatic updates of weights have no source: give a policy, an updater, or a scheme's weights"
-            )
-        publisher.begin()
-        if options.weight_recv_schemes is not None:
-            self.register_scheme_receiver(options.weight_recv_schemes)
-
-    def _receive_registered(self) -> None:
-        self._publisher.receive()
-
-    def _require_ready(self) -> None:
-        self._background.raise_error()
-        self.collection.access.require_open()
+    Raises:
+        TypeError: `weights_dict` is no dict.
+        ValueError: two were passed; the message names both.
+    """
+    passed = {name: value for name, value in forms.items() if value is not None}
+    if len(passed) > 1:
+        raise ValueError(f"{' and '.join(passed)} are both given; give one of them")
+    models = passed.get("weights_dict")
+    if models is None:
+        return {POLICY if model_id is None else model_id: next(iter(passed.values()), None)}
+    if not isinstance(models, Mapping):
+        raise TypeError(f"weights_dict is {type(models).__name__}; it must be a dict of weights by model")
+    if model_id is not None:
+        raise ValueError("weights_dict and model_id are both given; the dict names the models")
+    return models

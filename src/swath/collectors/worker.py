@@ -201,8 +201,9 @@ class Worker(Responder):
                     raise
             self.tally.frames += frames
             steps_made = self.n_steps if steps_made is None else steps_made
-            head = Head(self.life, self.version, frames, steps_made, episodes, self.next_id, self._number, since)
-            return self._reply(head, body)
+            counted = self._number, since, self.current_tally()
+            head = Head(self.life, self.version, frames, steps_made, episodes, self.next_id, *counted)
+            return Parcel(head, body) if self._writer is None else self._writer.write(head, body)
         except Exception as error:  # noqa: BLE001  the collection raises it
             return self._failure(error, env_errors)
 

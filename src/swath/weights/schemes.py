@@ -1,9 +1,9 @@
 """Weight sync schemes: each names one model of a collector, and the source of its weights.
 
-    sender: of a collector's `weight_sync_schemes` ── send ──▶ that collector's channel ──▶ its workers
+    sender: in `weight_sync_schemes` of a collector, whose updates go to that collector's channel ──▶ its workers
     reader: a copy of a sender, in `weight_recv_schemes` of another collector of the same process
 
-A scheme does not choose how weights travel.
+A scheme does not choose how weights travel, and sends none by itself.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 
 from tensordict import TensorDict
 
-from swath.errors import Closed, warn_of_no_effect
+from swath.errors import warn_of_no_effect
 from swath.options import one_of
 from swath.weights.snapshot import (
     EXTRA_STATE,
@@ -101,8 +101,8 @@ class WeightStrategy:
 
 Ref: TypeAlias = Callable[[], Any]
 
-PUBLISHERS: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
-"""The `WeightPublisher` of each collector of this process."""
+PUBLISHERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
+"""The `WeightPublisher` of each collector of this process, by its key."""
 
 HOW_TO_CONNECT = (
     "schemes connect collectors of one process (weight_sync_schemes= sends, a copy in weight_recv_schemes= receives); "
@@ -132,9 +132,6 @@ class WeightSyncScheme:
 
     sends: ClassVar[bool] = True
     """Whether updates of the model publish anything."""
-
-    sync: bool = False
-    """Whether `send` waits for the workers."""
 
     def __init__(self, strategy: Form = "tensordict") -> None:
         self.strategy = WeightStrategy(strategy)
@@ -230,39 +227,12 @@ class WeightSyncScheme:
         self.model_id, self.worker_idx, self._context = model_id, worker_idx, weakref.ref(context)
         self.initialized_on_receiver = True
 
-    def send(self, weights: Any = None, worker_ids: Any = None) -> None:
-        """Publish weights to the collector's workers; values are read before this returns.
-
-        With `sync` wait until the workers run them, at most the collector's `fragment_timeout_s`.
-
-        Args:
-            weights: as in `update_policy_weights_`; `None` for the scheme's model or weights, or the weights of
-                the collector's policy.
-            worker_ids: the workers to update; all by default.
+    def take_newest(self) -> Any:
+        """Return the newest weights of the sender that were not taken yet, in the form of the strategy, or `None`.
 
         Raises:
-            RuntimeError: no collector has this scheme as a sender, or there are no weights.
-            Closed: its collector was shut down.
-            WorkerLate: a worker does not run them in time; they are published all the same.
-            TypeError, KeyError, ValueError: they do not fit; nothing is published.
+            RuntimeError: the sender cannot be reached, or was shut down.
         """
-        publisher = self._publisher(serves=self.initialized_on_sender)
-        if self.sends:
-            publisher.publish({self.model_id: weights}, worker_ids)
-            if self.sync:
-                publisher.wait(worker_ids, None)
-
-    def receive(self) -> Any:
-        """Bring the newest weights that were not received yet into the reader's collector, and return them.
-
-        Returns:
-            A TensorDict or a `state_dict`, by the strategy; `None` if there is nothing newer.
-
-        Raises:
-            RuntimeError: no collector has this scheme as a reader, or the sender's was shut down.
-            KeyError, ValueError: the weights do not fit; they are not tried again.
-        """
-        self._publisher(serves=self.initialized_on_receiver)
         if not self.sends:
             return None
         sender, model_id = self._sender()
@@ -270,23 +240,19 @@ class WeightSyncScheme:
         if newest is None:
             return None
         self._last_serial, snapshot = newest
-        weights = self.strategy.copied(snapshot)
-        self.apply_weights(weights)
-        return weights
+        return self.strategy.copied(snapshot)
 
-    def connect(self, **_keywords: Any) -> None:
-        """Raise `RuntimeError`: collectors connect schemes."""
-        raise RuntimeError(f"connect() is done by collectors: {HOW_TO_CONNECT}")
+    def send(self, *_args: Any, **_keywords: Any) -> Any:
+        """Raise `NotImplementedError`: collectors move weights."""
+        raise NotImplementedError(f"a scheme moves no weights by itself: {HOW_TO_CONNECT}")
 
-    def create_transport(self, **_keywords: Any) -> Any:
-        """Raise `NotImplementedError`: there is one way for weights to travel."""
-        raise NotImplementedError("there are no transports to choose: weights travel by the collector's channel")
+    receive = connect = create_transport = send
 
     def apply_weights(self, weights: Any, inplace: bool = True) -> None:
         """Bring weights into the reader's collector and its workers. May be overridden.
 
         Args:
-            weights: as returned by `receive`.
+            weights: in the form of the strategy.
             inplace: must be true.
 
         Raises:
@@ -295,7 +261,9 @@ class WeightSyncScheme:
         """
         if not inplace:
             raise ValueError("inplace=False: a collector copies values into the tensors that it has; leave it out")
-        self._publisher(serves=self.initialized_on_receiver).publish({self.model_id: weights})
+        if not self.initialized_on_receiver:
+            raise RuntimeError(f"this scheme serves no collector: {HOW_TO_CONNECT}")
+        _require_publisher(self.context).publish({self.model_id: weights})
 
     def prepare_weights(self, weights: Any, model_id: str, strategy: WeightStrategy, context: Any = None) -> Any:  # noqa: ARG002
         """Map weights before the snapshot is taken; by default they stay. May be overridden."""
@@ -342,26 +310,19 @@ class WeightSyncScheme:
         sender = "sender" if self.initialized_on_sender else "not in use"
         return f"<{type(self).__name__} of {self.model_id!r}: {'receiver' if self.initialized_on_receiver else sender}>"
 
-    def _publisher(self, *, serves: bool) -> Any:
-        """Return the publisher of its collector."""
-        if not serves or self._context is _no_reference:
-            raise RuntimeError(f"this scheme serves no collector: {HOW_TO_CONNECT}")
-        publisher = publisher_of(self.context)
-        if publisher is None:
-            raise Closed("the collector of this scheme is gone; make another scheme")
-        return publisher
-
     def _sender(self) -> tuple[Any, str]:
         """Return the publisher and the model to read.
 
         Raises:
-            RuntimeError: there is none in this process, or it was shut down.
+            RuntimeError: there is none in this process.
         """
-        key, model_id = self._read_from or (None, "")
-        for publisher in list(PUBLISHERS.values()):
-            if publisher.key == key:
-                return publisher, model_id
-        raise RuntimeError(f"this is no copy of a scheme that a collector of this process sends with: {HOW_TO_CONNECT}")
+        key, model_id = self._read_from or ("", "")
+        publisher = PUBLISHERS.get(key)
+        if publisher is None:
+            raise RuntimeError(
+                f"this is no copy of a scheme that a collector of this process sends with: {HOW_TO_CONNECT}"
+            )
+        return publisher, model_id
 
 
 class RayWeightSyncScheme(WeightSyncScheme):
@@ -379,11 +340,11 @@ class RayWeightSyncScheme(WeightSyncScheme):
 
 
 class SharedMemWeightSyncScheme(WeightSyncScheme):
-    """Brings weights to one model; `send` waits for the workers unless `sync=False`.
+    """Brings weights to one model.
 
     Args:
         strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
-        sync: whether `send` waits until the collector's workers run the weights.
+        sync: with both values updates wait for no worker; `update_policy_weights_(wait=True)` does.
         per_worker_weights: both values allow `{worker: weights}`.
     """
 
@@ -393,11 +354,11 @@ class SharedMemWeightSyncScheme(WeightSyncScheme):
 
 
 class MultiProcessWeightSyncScheme(SharedMemWeightSyncScheme):
-    """Brings weights to one model; `send` waits for the workers unless `sync=False`.
+    """Brings weights to one model.
 
     Args:
         strategy: `"tensordict"` or `"state_dict"`: the form in which readers get weights.
-        sync: whether `send` waits until the collector's workers run the weights.
+        sync: with both values updates wait for no worker; `update_policy_weights_(wait=True)` does.
     """
 
     def __init__(self, strategy: Form = "tensordict", sync: bool = True) -> None:
@@ -448,7 +409,7 @@ def require_schemes(name: str, schemes: Any) -> dict[str, WeightSyncScheme]:
 
 def publisher_of(collector: Any) -> Any:
     """Return the `WeightPublisher` of a collector; `None` without a collector, or for an object that imitates one."""
-    return None if collector is None else PUBLISHERS.get(collector)
+    return getattr(getattr(collector, "collection", None), "weights", None)
 
 
 def _require_publisher(context: Any) -> Any:

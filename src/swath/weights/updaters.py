@@ -16,9 +16,8 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 from torch import nn
 
-from swath.extras import need
 from swath.weights.schemes import publisher_of
-from swath.weights.snapshot import POLICY, Snapshot, plan_update, snapshot_of
+from swath.weights.snapshot import POLICY, plan_update, snapshot_of
 
 
 class WeightUpdaterBase(ABC):
@@ -235,10 +234,9 @@ class RemoteModuleWeightUpdater(WeightUpdaterBase):
 
 
 class RayWeightUpdater(WeightUpdaterBase):
-    """Sends weights to Ray actors, each once in so many batches, and waits for none.
+    """Publishes weights on the channel of its collector, for each worker once in so many of its batches.
 
-    With a collector the weights are published on its channel: workers take them with their next request, also later
-    workers. Without one they are sent to the actors directly.
+    Workers take them with their next request, also workers that are added later; a push waits for none.
 
     Args:
         policy_weights: read at each push.
@@ -250,9 +248,22 @@ class RayWeightUpdater(WeightUpdaterBase):
         self.policy_weights = policy_weights
         self.remote_collectors = remote_collectors
         self.max_interval = max(0, max_interval)
-        self._pending: list[Any] = []
-        self._pushes: dict[int, int] = {}
         self._updated: dict[int, tuple[int, int]] = {}  # by worker: life and number of fragments at its last update
+
+    def register_collector(self, collector: Any) -> None:
+        """Serve this collector, of which a weak reference is kept. Twice is fine.
+
+        Raises:
+            RuntimeError: it serves another collector that still exists.
+            ValueError: `remote_collectors` has actors of another collector.
+        """
+        actors = getattr(collector, "remote_collectors", ())
+        if others := [actor for actor in self.remote_collectors if actor not in actors]:
+            raise ValueError(
+                f"remote_collectors has {len(others)} actors that are no workers of this collector; give its own "
+                "remote_collectors, and an updater to each collector"
+            )
+        super().register_collector(collector)
 
     def all_worker_ids(self) -> list[int]:
         """Return the indices of the actors; with a collector, of its workers that live or come back."""
@@ -260,61 +271,43 @@ class RayWeightUpdater(WeightUpdaterBase):
         return list(range(len(self.remote_collectors))) if publisher is None else list(publisher.progress())
 
     def push_weights(self, policy_or_weights: Any = None, worker_ids: Any = None) -> None:
-        """Send weights to workers, then call the post hooks.
+        """Publish weights, then call the post hooks.
 
         Raises:
+            RuntimeError: no collector has this updater.
             Closed: the collector was shut down.
-            Exception: an earlier delivery failed with it.
         """
-        if self._pending:
-            done, self._pending = _ray().wait(self._pending, num_returns=len(self._pending), timeout=0)
-            _ray().get(done)
+        if self.collector is None:
+            raise RuntimeError(
+                "RayWeightUpdater has no collector: set it as weight_updater of the RayCollector, or call that "
+                "collector's update_policy_weights_()"
+            )
         super().push_weights(policy_or_weights, worker_ids)
 
     def _get_server_weights(self) -> Any:
-        """Return a snapshot of the weights; without a collector, a reference to it in Ray's store."""
-        return self._maybe_map_weights(self.policy_weights)
+        """Return a snapshot of the weights."""
+        return snapshot_of(self.policy_weights)
 
     def _maybe_map_weights(self, policy_or_weights: Any) -> Any:
-        """Return a snapshot of weights, or a reference to it; both stay if they are passed."""
-        if isinstance(policy_or_weights, Snapshot | _ray().ObjectRef):
-            return policy_or_weights
-        snapshot = snapshot_of(policy_or_weights)
-        return _ray().put(snapshot) if publisher_of(self.collector) is None else snapshot
+        """Return a snapshot of weights; a snapshot stays."""
+        return snapshot_of(policy_or_weights)
 
     def _skip_update(self, worker_id: int) -> bool:
         """Return whether too few batches have passed since the worker's last update."""
-        publisher = publisher_of(self.collector)
-        if publisher is None:
-            passed = self._pushes[worker_id] = self._pushes.get(worker_id, 0) + 1
-            return passed <= self.max_interval
-        life, fragments = publisher.progress().get(worker_id, (0, 0))
+        life, fragments = publisher_of(self.collector).progress().get(worker_id, (0, 0))
         updated_life, updated_fragments = self._updated.get(worker_id, (0, 0))
         return self.max_interval > 0 and life == updated_life and fragments - updated_fragments <= self.max_interval
 
     def _sync_weights_with_worker(self, worker_id: int | None = None, server_weights: Any = None) -> None:
-        publisher, weights = publisher_of(self.collector), self._maybe_map_weights(server_weights)
-        if publisher is not None:
-            snapshot = weights if isinstance(weights, Snapshot) else _ray().get(weights)
-            self.collector.publish_weights(snapshot, worker_ids=worker_id)
-            self._updated |= {worker: at for worker, at in publisher.progress().items() if worker_id in (None, worker)}
-            return
-        workers = self.all_worker_ids()
-        for worker in workers if worker_id is None else [worker_id]:
-            if worker not in workers:
-                raise ValueError(f"worker_ids={worker!r}: there is no such actor; there are {workers}")
-            self._pending.append(self.remote_collectors[worker].update_policy_weights_.remote(policy_weights=weights))
-            self._pushes[worker] = 0
+        self.collector.publish_weights(server_weights, worker_ids=worker_id)
+        progress = publisher_of(self.collector).progress()
+        self._updated |= {worker: at for worker, at in progress.items() if worker_id in (None, worker)}
 
 
 def _as_list(worker_ids: Any) -> list[Any]:
     """Return ids as a list, with devices as `torch.device`."""
     ids = worker_ids if isinstance(worker_ids, list | tuple) else [worker_ids]
     return [torch.device(worker) if isinstance(worker, str) else worker for worker in ids]
-
-
-def _ray() -> Any:
-    return need("ray", extra="ray", why="for weights that are sent to Ray actors")
 
 
 LocalWeightsUpdaterBase = RemoteWeightsUpdaterBase = WeightUpdaterBase

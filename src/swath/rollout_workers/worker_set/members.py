@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import Any
 
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost, warn
-from swath.group.stats import Counters
+from swath.group.group import Counters
 from swath.rollout_workers.worker.policies import NewPolicy, check_policy_functions
 from swath.rollout_workers.worker_set import actor
 from swath.rollout_workers.worker_set.calls import TIMEOUT_S

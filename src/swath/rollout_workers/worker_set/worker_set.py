@@ -15,7 +15,7 @@ from operator import methodcaller
 from typing import Any, Literal, Self
 
 from swath.errors import warn_of_no_effect
-from swath.group.stats import Counters, viewed
+from swath.group.group import Counters, viewed
 from swath.nearest import check_keywords, with_options
 from swath.options import count, one_of, seconds
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID

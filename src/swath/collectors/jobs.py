@@ -1,0 +1,297 @@
+"""How workers are started: from the arguments of a face to the jobs that build workers and their next lives.
+
+create_env_fn, policy, options ─▶ WorkerRequest per worker, policies and envs pickled ─▶ WorkerJobs ─▶ Job per life
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Any
+from uuid import uuid4
+
+import torch
+from torch import nn
+
+from swath.collectors.gather import WorkerRecord
+from swath.collectors.messages import (
+    LISTED_BY_WORKER,
+    WORKER_OPTIONS,
+    Description,
+    Pickled,
+    Seeding,
+    WorkerOptions,
+    WorkerRequest,
+    WriteRequest,
+)
+from swath.collectors.options import AnyOptions, Hooks
+from swath.collectors.remote import PUBLIC
+from swath.collectors.worker import build_worker
+from swath.options import count
+from swath.pickles import pickled
+from swath.rollout.episodes.statistics import MAX_WORKERS
+from swath.rollout.hosts.sources import Source
+from swath.rollout.policies.binding import is_called_by_torchrl
+from swath.rollout.policies.calling import referred_modules
+from swath.rollout.random_policy import RandomPolicy
+from swath.seeds import LARGEST
+from swath.weights.snapshot import POLICY, require_initialized, uninitialized
+from swath.workers.base import Job
+from swath.workers.tickets import Name
+
+
+def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any]:
+    """Return one env source per worker.
+
+    Args:
+        create_env_fn: a source, or a list of one per worker.
+        n_workers: how many workers; `None` for the length of the list.
+        name: of that number, for messages.
+
+    Raises:
+        ValueError: no list and no number, an empty list, or a number that is not the length of the list.
+    """
+    if n_workers is not None:
+        count(name, n_workers)
+    if isinstance(create_env_fn, list | tuple):
+        if not create_env_fn:
+            raise ValueError("create_env_fn is an empty list; give one env source per worker")
+        if n_workers not in (None, len(create_env_fn)):
+            raise ValueError(
+                f"{name}={n_workers} does not match the list of {len(create_env_fn)} env sources; leave it out"
+            )
+        return list(create_env_fn)
+    if n_workers is None:
+        raise ValueError(f"create_env_fn is one env source: say with {name}= how many workers get it, or give a list")
+    return [create_env_fn] * n_workers
+
+
+def spread(name: str, value: Any, n_workers: int) -> list[Any]:
+    """Return one value per worker: the entries of a list, or the same value for all.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    if not isinstance(value, list | tuple):
+        return [value] * n_workers
+    if len(value) != n_workers:
+        raise ValueError(
+            f"{name} has {len(value)} entries for {n_workers} workers. "
+            f"If `{name}` is provided as a sequence, it should contain exactly one value per worker."
+        )
+    return list(value)
+
+
+def options_per_worker(options: Mapping[str, Any], n_workers: int) -> list[dict[str, Any]]:
+    """Return the options of each worker; lists have one entry per worker.
+
+    Raises:
+        ValueError: a list of another length.
+    """
+    columns = {name: spread(name, options[name], n_workers) for name in LISTED_BY_WORKER}
+    return [{**options, **{name: column[worker] for name, column in columns.items()}} for worker in range(n_workers)]
+
+
+def worker_requests(
+    options: AnyOptions,
+    envs: Sequence[Any],
+    policy: Any,
+    settings: Sequence[Mapping[str, Any]],
+    shares: Sequence[Any],
+    **common: Any,
+) -> list[WorkerRequest]:
+    """Return the start-up data of each worker; policies and env instances are pickled for workers elsewhere.
+
+    Args:
+        options: of the collection.
+        envs: the source of each.
+        policy: of all workers; left out where a factory builds it and this is only the source of weights.
+        settings: options of each worker; other names are left out.
+        shares: frames of one fragment of each.
+        **common: further fields of all workers.
+
+    Raises:
+        TypeError: no policy, or one that cannot be pickled; or both a policy and a factory.
+        ValueError: an env instance cannot be rebuilt, or a function refers to a module with lazy layers, which each
+            worker would initialise differently.
+    """
+    if not (policy is None or isinstance(policy, RandomPolicy) or callable(policy)):
+        raise TypeError(
+            f"policy is of type {type(policy).__name__}; it must be None, a callable, an nn.Module or a TensorDict "
+            "module"
+        )
+    in_process, done, requests = options.in_process, dict[int, Pickled](), []
+    lazy_seed = None if in_process else _draw_lazy_seed(policy, options.backend)
+    only_source = isinstance(options.weight_sync_schemes, Mapping) and POLICY in options.weight_sync_schemes
+    buffered, unseeded = options.replay_buffer is not None, in_process and options.seed is None
+    draws_first = unseeded and is_called_by_torchrl(policy, buffered=buffered)
+    for env, setting, share in zip(envs, settings, shares, strict=True):
+        values = {name: setting[name] for name in WORKER_OPTIONS if name in setting}
+        if options.trajectories.per_batch is not None:  # episodes are put together by their ids
+            values["track_traj_ids"] = True
+        worker_options = WorkerOptions(**values)
+        has_factory, actor = worker_options.policy_factory is not None, policy
+        if has_factory and policy is not None:
+            if not only_source:
+                raise TypeError("policy and policy_factory are both given; give one or the other")
+            actor = None
+        copies, keep_float64 = worker_options.envs_per_worker, worker_options.keep_float64
+        source = Source(env, worker_options.env_kwargs, copies, keep_float64=keep_float64)
+        if source.is_instance and worker_options.on_env_error == "restart":
+            raise ValueError("on_env_error='restart' rebuilds the env: pass an id or a callable, not an instance")
+        if not in_process:
+            if source.is_instance:
+                source = replace(source, env=_pickled_once(done, env, "an env", "a callable that builds it"))
+            if not (actor is None or isinstance(actor, RandomPolicy | Pickled)):
+                actor = _pickled_once(done, actor, "policy", "policy_factory, which builds it in the worker,")
+        frames = count("frames_per_batch", share)
+        request = WorkerRequest(source, actor, worker_options, frames, in_process, lazy_seed, draws_first, **common)
+        requests.append(request)
+    return requests
+
+
+def _draw_lazy_seed(policy: Any, backend: str | None) -> int | None:
+    """Draw a seed for lazy layers that a worker in another process initialises, from this process's generators.
+
+    Raises:
+        ValueError: a function refers to a module with lazy layers.
+    """
+    for module in referred_modules(policy).values():
+        require_initialized(module)
+    is_lazy = isinstance(policy, nn.Module) and bool(uninitialized(policy))
+    return int(torch.randint(LARGEST, ())) if is_lazy and backend in ("process", "ray") else None
+
+
+def _pickled_once(done: dict[int, Pickled], value: Any, name: str, instead: str) -> Pickled:
+    """Pickle a value once, however many workers get it; weights of a module on another device travel by the CPU.
+
+    Args:
+        done: what was pickled before, by id.
+        value: an env or a policy.
+        name: of the value, in messages.
+        instead: what to pass if it cannot be pickled.
+
+    Raises:
+        TypeError: it cannot be pickled.
+    """
+    if id(value) not in done:
+        try:
+            done[id(value)] = Pickled(pickled(_on_cpu(value)))
+        except TypeError as error:
+            raise TypeError(f"{name} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
+    return done[id(value)]
+
+
+def _on_cpu(value: Any) -> Any:
+    if not isinstance(value, nn.Module):
+        return value
+    tensors = [tensor for tensor in value.state_dict().values() if isinstance(tensor, torch.Tensor)]
+    return value if all(tensor.device.type == "cpu" for tensor in tensors) else copy.deepcopy(value).to("cpu")
+
+
+class WorkerJobs:
+    """Makes the jobs that start workers and their next lives.
+
+    Workers elsewhere write to the replay buffer themselves if it has clients; each life of a worker gets its own.
+
+    Args:
+        options: of the collection.
+        requests: what each worker is built from, whatever its life.
+
+    Attributes:
+        requests: what each worker is built from, by index; workers may be added.
+        options: of the collection.
+        writing: how workers write to the replay buffer; `None` if this process does, or there is none.
+        hooks: called around fragments.
+        records: what is known of workers, among it the last life number that each has used: no id is used twice.
+        first: the index of the first worker, as part of ids and seeds.
+        seeding: where their seeds come from; `None` if they were never seeded.
+        described: descriptions of workers, once they are built; their next lives must have the same.
+        key: a unique name of the collector.
+
+    Raises:
+        ValueError: stale fragments cannot be left out if workers write them at once.
+    """
+
+    def __init__(self, options: AnyOptions, requests: Sequence[WorkerRequest]) -> None:
+        self.requests, self.options, self.hooks, self.key = (
+            dict(enumerate(requests)),
+            options,
+            options.hooks,
+            uuid4().hex,
+        )
+        self.records, self.described = defaultdict[int, WorkerRecord](WorkerRecord), dict[int, Description]()
+        self.seeding: Seeding | None = None
+        self.writing: WriteRequest | None = None
+        # created to see whether the buffer has any
+        client = self._unused_client = None if options.in_process else create_client(options.replay_buffer)
+        if client is not None:
+            if options.max_staleness is not None:
+                raise ValueError(
+                    "max_staleness drops fragments that workers write to this replay buffer themselves; leave it out, "
+                    "or give a buffer without client()"
+                )
+            self.writing = WriteRequest(options.trajectories, options.track_traj_ids, options.cat_dim == -1)
+        elif not options.in_process:
+            self.hooks = replace(self.hooks, postproc=None)
+        self.move_to(options.index)
+
+    def seed_with(self, root: int, *, static: bool = False) -> None:
+        """Set where the seeds of all workers and of their next lives come from."""
+        envs = max(description.num_envs for description in self.described.values())
+        self.seeding = Seeding(root, static, envs, envs_only=self.options.backend == "thread")
+
+    def job(self, name: Name) -> Job:
+        """Return the job that starts this life of this worker.
+
+        Raises:
+            TypeError: its client of the replay buffer cannot be extended.
+        """
+        core, record, writing = self.requests[name.worker], self.records[name.worker], self.writing
+        record.life = max(name.life, record.life + 1)
+        if writing is not None:
+            client, self._unused_client = self._unused_client or create_client(self.options.replay_buffer), None
+            writing = replace(writing, client=client)
+        request = replace(
+            core,
+            worker=self.first + name.worker,
+            life=record.life,
+            seed=self.seeding,
+            hooks=Hooks() if self.options.in_process else self.hooks,
+            expected_description=self.described.get(name.worker),
+            writing=writing,
+            built_by=self.key,
+        )
+        build = partial(build_worker, request)
+        return Job(build, name, core.threads, self.options.init_fn, core.resources, PUBLIC)
+
+    def move_to(self, index: int) -> None:
+        """Number the workers as in collection `index` of a larger one.
+
+        Raises:
+            ValueError: trajectory ids would stop being unique.
+        """
+        n = len(self.requests)
+        if (index + 1) * n > MAX_WORKERS:
+            raise ValueError(
+                f"worker_idx={index} with {n} workers: there may be {MAX_WORKERS} workers in all, so that trajectory "
+                "ids stay unique"
+            )
+        self.first = index * n
+
+
+def create_client(buffer: Any) -> Any:
+    """Create a client of a replay buffer; `None` if it has none, or if the buffer itself is its client.
+
+    Raises:
+        TypeError: the client cannot be extended.
+    """
+    client = buffer.client() if callable(getattr(buffer, "client", None)) else None
+    if client is buffer or client is None:
+        return None
+    if not callable(getattr(client, "extend", None)):
+        raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
+    return client
