@@ -187,7 +187,6 @@ class BaseCollector(ABC):
             The seed for another call, whose seeds do not overlap with these; `seed` with `static_seed`.
         """
         root = whole_number("seed", seed)
-        self.collection.access.require_open()
         self.collection.seed(root, static=static_seed)
         return root if static_seed else derive(root, "next")
 

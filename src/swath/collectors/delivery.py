@@ -45,6 +45,7 @@ class Delivery:
         keep_ids: whether trajectory ids are delivered.
         buffer: where batches are written, if anywhere.
         note: the worker that writes, for notes of exceptions.
+        whole_episodes: puts episodes together, if batches are made of whole ones.
     """
 
     layout: Layout
@@ -58,6 +59,10 @@ class Delivery:
 
     def __post_init__(self) -> None:
         self._moved_postproc: Any = None
+        self.whole_episodes: WholeEpisodes | None = None
+        if self.trajectories.per_batch is not None:
+            writing = self.buffer is not None
+            self.whole_episodes = WholeEpisodes(self.trajectories, self.counters, writing=writing)
         any_entries = self.hooks.postproc is not None or self.layout.open
         self._may_have_private = any_entries or any(map(is_private, self.layout.observation))
 
@@ -297,9 +302,6 @@ class ReplayWriter:
         options = request.keep_ids, request.client, note
         # The driver sends no requests after shutdown, so the worker need not check it.
         self.delivery = Delivery(layout, trajectories, hooks, self.counters, lambda: None, *options)
-        self._whole_episodes: WholeEpisodes | None = None
-        if trajectories.per_batch is not None:
-            self._whole_episodes = WholeEpisodes(trajectories, self.counters, writing=True)
 
     def write(self, head: Head, body: Any) -> Parcel:
         """Write a fragment or its batch, or the episodes that it completes, and return its head alone.
@@ -327,20 +329,20 @@ class ReplayWriter:
 
     def drop(self) -> None:
         """Drop the frames that wait for the end of their episode or for the next write."""
-        if self._whole_episodes is not None:
-            self._whole_episodes.drop()
+        if self.delivery.whole_episodes is not None:
+            self.delivery.whole_episodes.drop()
 
     def _parts(self, head: Head, body: Any) -> Iterator[Any]:
         """Return the batches to write, one at a time."""
-        layout = self.delivery.layout
+        layout, whole_episodes = self.delivery.layout, self.delivery.whole_episodes
         batch = body.to_tensordict(layout) if isinstance(body, Fragment) else body
         if head.steps < batch.shape[-1] and not layout.masked:
             return  # a shutdown has ended the fragment
         batch = batch if self._device is None else batch.to(self._device)
         batch = batch[..., : head.steps] if self._cut else batch
-        if self._whole_episodes is None:
+        if whole_episodes is None:
             yield batch
             return
-        self._whole_episodes.add([(0, head, batch)])
-        while (episodes := self._whole_episodes.take_batch()) is not None:
+        whole_episodes.add([(0, head, batch)])
+        while (episodes := whole_episodes.take_batch()) is not None:
             yield episodes

@@ -66,10 +66,6 @@ def frames_left(tally: Tally) -> int:
     return tally.frames - tally.frames_discarded - tally.frames_written
 
 
-def _do_nothing() -> None:
-    """Publish nothing."""
-
-
 class Fragments(WorkerGroup):
     """The workers of a collection, the requests for fragments, and what is known of each worker.
 
@@ -103,7 +99,7 @@ class Fragments(WorkerGroup):
         total: int | None = None,
         max_staleness: int | None = None,
         automatic: Automatic | None = None,
-        publish: Callable[[], Any] = _do_nothing,
+        publish: Callable[[], Any] = lambda: None,
         records: Mapping[int, WorkerRecord] | None = None,
         stop_numbers: Shared | None = None,
         writing: bool = False,

@@ -5,7 +5,6 @@ create_env_fn, policy, options ─▶ WorkerRequest per worker, policies and env
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -29,7 +28,7 @@ from swath.collectors.messages import (
 )
 from swath.collectors.options import AnyOptions, Hooks
 from swath.collectors.remote import PUBLIC
-from swath.collectors.worker import build_worker
+from swath.collectors.worker import build_worker, move_to_device
 from swath.options import count
 from swath.pickles import pickled
 from swath.rollout.episodes.statistics import MAX_WORKERS
@@ -179,17 +178,10 @@ def _pickled_once(done: dict[int, Pickled], value: Any, name: str, instead: str)
     """
     if id(value) not in done:
         try:
-            done[id(value)] = Pickled(pickled(_on_cpu(value)))
+            done[id(value)] = Pickled(pickled(move_to_device(value, torch.device("cpu"))))
         except TypeError as error:
             raise TypeError(f"{name} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
     return done[id(value)]
-
-
-def _on_cpu(value: Any) -> Any:
-    if not isinstance(value, nn.Module):
-        return value
-    tensors = [tensor for tensor in value.state_dict().values() if isinstance(tensor, torch.Tensor)]
-    return value if all(tensor.device.type == "cpu" for tensor in tensors) else copy.deepcopy(value).to("cpu")
 
 
 class WorkerJobs:

@@ -68,14 +68,13 @@ class ManyWorkers(BaseCollector):
             ValueError: not one entry per worker, or lists of different lengths.
             WorkerLate: a worker did not answer in time, or did not come back.
         """
-        self.collection.access.require_open()
-        workers = sorted(self.collection.jobs.described)
+        group, workers = self.collection.open_group, sorted(self.collection.jobs.described)
         entries = paired(list_of_args, list_of_kwargs, len(workers))
         if len(entries) != len(workers):
             raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(entries)}")
         pairs = zip(workers, entries, strict=True)
         calls = {worker: ("map_fn", method_name, [args], [kwargs]) for worker, (args, kwargs) in pairs}
-        return [answer for (answer,) in self.collection.open_group.call_each(calls).values()]
+        return [answer for (answer,) in group.call_each(calls).values()]
 
     def frames_per_batch_worker(self, worker_idx: int | None = None) -> int:
         """Return the frames of one request to a worker.

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from swath.collectors.delivery import ReplayWriter
-from swath.collectors.messages import Description, FragmentRequest, Seeding, Tally, WorkerRequest
+from swath.collectors.messages import Seeding, Tally, WorkerRequest
 from swath.collectors.options import Hooks
 from swath.errors import Closed, FleetFailed
 from swath.group.group import Member
@@ -28,7 +28,6 @@ from swath.rollout.episodes.statistics import worker_and_life
 from swath.seeds import derive
 from swath.weights.snapshot import Manifest
 from swath.workers.outcome import Error
-from swath.workers.packing import Parcel
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
 _PARSING = threading.Lock()
@@ -115,14 +114,6 @@ class Responder(Member):
         self._built_by, self.hooks = request.built_by, request.hooks
         self._ends_with_env = request.options.on_env_error == "restart" and not request.in_process
         self._writer: ReplayWriter | None = None
-
-    @abstractmethod
-    def describe(self) -> Description:
-        """Return the shapes of its fragments and weights."""
-
-    @abstractmethod
-    def collect(self, request: FragmentRequest) -> Parcel | Error:
-        """Make one fragment, and write it if this worker writes itself; an exception is an answer, too."""
 
     @abstractmethod
     def close(self) -> None:

@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import replace
 from typing import Any
 
-from swath.collectors.delivery import ENDED, Delivery, Joiner, WholeEpisodes
+from swath.collectors.delivery import ENDED, Delivery, Joiner
 from swath.collectors.gather import AsReady, Fragments, InOrder, head_of
 from swath.collectors.jobs import WorkerJobs
 from swath.collectors.messages import Description, WorkerRequest
@@ -55,7 +55,6 @@ class CollectorService:
         owner: the process that built it.
         gather: decides which worker is asked next.
         delivery: turns batches into what the user gets.
-        whole_episodes: puts episodes together, if batches are made of whole ones.
     """
 
     def __init__(
@@ -80,9 +79,6 @@ class CollectorService:
         hooks = jobs.hooks if options.in_process else Hooks(postproc=options.postproc)
         ending = self.counters, access.require_open, options.track_traj_ids, self.buffer
         self.delivery = Delivery(described[0].layout, trajectories, hooks, *ending)
-        self.whole_episodes: WholeEpisodes | None = None
-        if trajectories.per_batch is not None and jobs.writing is None:
-            self.whole_episodes = WholeEpisodes(trajectories, self.counters, writing=self.buffer is not None)
         self._further_writes = self._polls_in_vain = 0
         self.begin_randomly()
 
@@ -152,8 +148,8 @@ class CollectorService:
         with self.group.lock:
             if envs is None:
                 self.gather.drop(workers)
-            if self.whole_episodes is not None:
-                self.whole_episodes.drop([None] if workers is None else workers, envs)
+            if self.delivery.whole_episodes is not None:
+                self.delivery.whole_episodes.drop([None] if workers is None else workers, envs)
 
     @contextmanager
     def dropping(
@@ -243,7 +239,7 @@ class CollectorService:
         """Deliver the next batch; where workers write themselves, return once per batch, fragment or write."""
         while True:
             with self.group.lock:
-                batch = None if self.whole_episodes is None else self.whole_episodes.take_batch()
+                batch = None if self.delivery.whole_episodes is None else self.delivery.whole_episodes.take_batch()
             if batch is not None:
                 return self.delivery.deliver([batch])
             if self._further_writes:
@@ -333,16 +329,16 @@ class CollectorService:
 
     def _join(self, requests: Sequence[Request], bodies: Sequence[Any]) -> list[Any]:
         """Return one batch, or one part per request if these are written to a buffer; keep parts of whole episodes."""
-        if self.whole_episodes is None and self.buffer is None:
+        if self.delivery.whole_episodes is None and self.buffer is None:
             return [self._joiner.batch(requests, bodies)]
         parts = [self._joiner.part(request, body) for request, body in zip(requests, bodies, strict=True)]
-        if self.whole_episodes is None:
+        if self.delivery.whole_episodes is None:
             return parts
         triples = zip(requests, parts, strict=True)
-        self.whole_episodes.add((request.worker, head_of(request), part) for request, part in triples)
+        self.delivery.whole_episodes.add((request.worker, head_of(request), part) for request, part in triples)
         busy, statuses = self.group.open_by_worker(), self.group.fleet.statuses()
         given_up = [worker for worker, standing in statuses.items() if standing.phase == "gone" and not busy[worker]]
-        self.whole_episodes.drop(given_up, complete=False)
+        self.delivery.whole_episodes.drop(given_up, complete=False)
         return []
 
     def _end(self, requests: Sequence[Request], *, delivered: bool = True) -> None:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from itertools import islice
@@ -589,8 +589,7 @@ def build_worker(request: WorkerRequest) -> Responder:
         ValueError: it differs from its earlier lives.
     """
     source = replace(request.source, env=unpickled(request.source.env))
-    make: Callable[[WorkerRequest], Responder] = request.make or Worker
-    worker = make(replace(request, source=source, policy=unpickled(request.policy)))
+    worker = (request.make or Worker)(replace(request, source=source, policy=unpickled(request.policy)))
     expected = request.expected_description
     difference = "" if expected is None else expected.difference(worker.describe())
     if difference:

@@ -18,17 +18,15 @@ from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from threading import Lock, RLock
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from swath.errors import WorkerLost, warn
+from swath.group.local import LocalFleet
 from swath.rollout.episodes.statistics import EpisodeLog
 from swath.weights.channel import Channel, Update
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import Error
 from swath.workers.tickets import Interrupted, Name, Received, Ticket
-
-if TYPE_CHECKING:
-    from swath.group.local import LocalFleet
 
 
 class Member(ABC):

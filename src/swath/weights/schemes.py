@@ -11,7 +11,7 @@ from __future__ import annotations
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal
 
 from tensordict import TensorDict
 
@@ -99,8 +99,6 @@ class WeightStrategy:
         return nested
 
 
-Ref: TypeAlias = Callable[[], Any]
-
 PUBLISHERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()
 """The `WeightPublisher` of each collector of this process, by its key."""
 
@@ -133,6 +131,9 @@ class WeightSyncScheme:
     sends: ClassVar[bool] = True
     """Whether updates of the model publish anything."""
 
+    _context: Callable[[], Any] | None
+    _model: Callable[[], Any] | None
+
     def __init__(self, strategy: Form = "tensordict") -> None:
         self.strategy = WeightStrategy(strategy)
         self._read_from: tuple[str, str] | None = None
@@ -144,9 +145,7 @@ class WeightSyncScheme:
         self.model_id: str | None = None
         self.worker_idx: int | None = None
         self.initialized_on_sender = self.initialized_on_receiver = False
-        self._context: Ref = _no_reference
-        self._model: Ref = _no_reference
-        self._weights: Any = None
+        self._context = self._model = self._weights = None
 
     @staticmethod
     def from_backend(name: str, **keywords: Any) -> WeightSyncScheme:
@@ -204,7 +203,7 @@ class WeightSyncScheme:
             _require_publisher(context).attach(served, self)
             self._context = weakref.ref(context)
         if model is not None or weights is not None:
-            self._model, self._weights = _no_reference if model is None else weakref.ref(model), weights
+            self._model, self._weights = None if model is None else weakref.ref(model), weights
         self.model_id, self.initialized_on_sender = served, True
 
     def init_on_receiver(self, *, model_id: str, context: Any, worker_idx: int | None = None) -> None:
@@ -272,12 +271,12 @@ class WeightSyncScheme:
     @property
     def context(self) -> Any:
         """Return the collector; `None` if there is none, or it no longer exists."""
-        return self._context()
+        return None if self._context is None else self._context()
 
     @property
     def model(self) -> Any:
         """Return the source model; `None` if there is none, or it no longer exists."""
-        return self._model()
+        return None if self._model is None else self._model()
 
     @property
     def source(self) -> Any:
@@ -417,7 +416,3 @@ def _require_publisher(context: Any) -> Any:
     if publisher is None:
         raise TypeError(f"context is of type {type(context).__name__}; it must be a collector")
     return publisher
-
-
-def _no_reference() -> None:
-    """Return `None`, as a weak reference to an object that no longer exists does."""
