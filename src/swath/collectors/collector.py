@@ -14,7 +14,7 @@ from tensordict import TensorDictBase
 
 from swath import collectors
 from swath.collectors.base import LocalCollector
-from swath.collectors.jobs import options_per_worker, worker_requests
+from swath.collectors.jobs import worker_requests
 from swath.collectors.options import (
     AnyOptions,
     CollectorOptions,
@@ -119,8 +119,8 @@ class Collector(InThisProcess):
             raise ValueError(f"a Collector takes exactly one env source, got {len(envs)}; {hint}")
         stopping = with_method("interruptor", options.interruptor, "collection_stopped")
         interrupted = None if stopping is None else stopping.collection_stopped
-        settings, shares = options_per_worker(vars(options), 1), [options.frames_per_batch]
-        self._begin(options, worker_requests(options, envs, options.policy, settings, shares, interrupted=interrupted))
+        shares = [options.frames_per_batch]
+        self._begin(options, worker_requests(options, envs, options.policy, shares, interrupted=interrupted))
 
     def fake_tensordict(self) -> TensorDictBase:
         """Return a batch of zeros with the keys, shapes and dtypes of real ones, `[*B, T]`."""
@@ -231,6 +231,8 @@ def _build_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
     number, backend = rest.pop("num_collectors", None), rest.pop("backend", None)
     if number is not None and whole_number("num_collectors", number) < 1:
         raise ValueError(f"num_collectors={number} must be a positive integer")
+    if (n_workers := rest.pop("num_workers", None)) is not None:
+        raise ValueError(f"num_workers={n_workers!r}: Collector calls it num_collectors; give num_collectors instead")
     if backend is None:
         backend = _service_backend()
     place = ("direct" if number is None else "process") if backend is None else backend
@@ -238,7 +240,6 @@ def _build_elsewhere(args: tuple[Any, ...], keywords: Mapping[str, Any]) -> Any:
         raise ValueError(f"backend={backend!r} is unknown; backends are {', '.join(map(repr, BACKENDS))}")
     if place == "direct":
         return None
-    _require_no_workers(rest.pop("num_workers", None))
     sync, options = bool(rest.pop("sync", None)), rest.pop("backend_options", None) or {}
     if reserved := sorted(options.keys() & RESERVED):
         raise ValueError(f"backend_options has the reserved keys {reserved}; pass them to Collector itself")
@@ -283,7 +284,6 @@ def _require_direct(options: AnyOptions) -> None:
     Raises:
         ValueError: an option needs workers elsewhere.
     """
-    _require_no_workers(options.num_workers)
     if options.num_collectors is not None and options.num_collectors > 1:
         raise ValueError(f"num_collectors={options.num_collectors}: backend 'direct' takes at most one collector")
     local, others = defaults(CollectorOptions), [defaults(MultiOptions), defaults(RayOptions)]
@@ -297,9 +297,3 @@ def _require_direct(options: AnyOptions) -> None:
                 f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
                 "process, which acts with the policy itself: leave it out, or set backend='process' or 'ray'"
             )
-
-
-def _require_no_workers(num_workers: Any) -> None:
-    """Refuse `num_workers`, as the classes with workers elsewhere call `num_collectors`."""
-    if num_workers is not None:
-        raise ValueError(f"num_workers={num_workers!r}: Collector calls it num_collectors; give num_collectors instead")

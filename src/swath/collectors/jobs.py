@@ -98,8 +98,8 @@ def worker_requests(
     options: AnyOptions,
     envs: Sequence[Any],
     policy: Any,
-    settings: Sequence[Mapping[str, Any]],
     shares: Sequence[Any],
+    settings: Sequence[Mapping[str, Any]] | None = None,
     **common: Any,
 ) -> list[WorkerRequest]:
     """Return the start-up data of each worker; policies and env instances are pickled for workers elsewhere.
@@ -108,8 +108,8 @@ def worker_requests(
         options: of the collection.
         envs: the source of each.
         policy: of all workers; left out where a factory builds it and this is only the source of weights.
-        settings: options of each worker; other names are left out.
         shares: frames of one fragment of each.
+        settings: options of each worker, if they differ from the collection's; other names are left out.
         **common: further fields of all workers.
 
     Raises:
@@ -127,6 +127,7 @@ def worker_requests(
     only_source = isinstance(options.weight_sync_schemes, Mapping) and POLICY in options.weight_sync_schemes
     buffered, unseeded = options.replay_buffer is not None, in_process and options.seed is None
     draws_first = unseeded and is_called_by_torchrl(policy, buffered=buffered)
+    settings = options_per_worker(vars(options), len(envs)) if settings is None else settings
     for env, setting, share in zip(envs, settings, shares, strict=True):
         values = {name: setting[name] for name in WORKER_OPTIONS if name in setting}
         if options.trajectories.per_batch is not None:  # episodes are put together by their ids
@@ -209,12 +210,8 @@ class WorkerJobs:
     """
 
     def __init__(self, options: AnyOptions, requests: Sequence[WorkerRequest]) -> None:
-        self.requests, self.options, self.hooks, self.key = (
-            dict(enumerate(requests)),
-            options,
-            options.hooks,
-            uuid4().hex,
-        )
+        self.requests, self.options, self.hooks = dict(enumerate(requests)), options, options.hooks
+        self.key = uuid4().hex
         self.records, self.described = defaultdict[int, WorkerRecord](WorkerRecord), dict[int, Description]()
         self.seeding: Seeding | None = None
         self.writing: WriteRequest | None = None

@@ -11,7 +11,7 @@ import torch
 
 from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
-from swath.collectors.jobs import options_per_worker, sources_of, spread, worker_requests
+from swath.collectors.jobs import sources_of, spread, worker_requests
 from swath.collectors.options import AnyOptions, MultiOptions
 from swath.collectors.remote import TRAJ_POOL, paired
 from swath.collectors.state import COUNTERS, load_fleet
@@ -208,11 +208,11 @@ class MultiCollector(OneOfTwo):
         if count("num_sub_threads", options.num_sub_threads) != 1 and options.backend == "thread":
             warn_of_no_effect("num_sub_threads", "threads share torch's with this process; set num_threads")
         envs = sources_of(options.create_env_fn, options.num_workers, "num_workers")
-        settings = options_per_worker(vars(options), len(envs))
         shares = _shares(options.frames_per_batch, len(envs), sync=self._sync)
-        common = {"threads": options.num_sub_threads, "masked": options.preemptive_threshold is not None}
         all_options = AnyOptions(**{**vars(options), "sync": self._sync})
-        self._begin(all_options, worker_requests(all_options, envs, options.policy, settings, shares, **common))
+        per_worker, masked = options.num_sub_threads, options.preemptive_threshold is not None
+        requests = worker_requests(all_options, envs, options.policy, shares, threads=per_worker, masked=masked)
+        self._begin(all_options, requests)
         if threads is not None:
             self._at_end.callback(torch.set_num_threads, torch.get_num_threads())
             torch.set_num_threads(threads)

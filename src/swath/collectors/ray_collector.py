@@ -352,7 +352,7 @@ class RayCollector(ManyWorkers):
         first = {name: value for name, value in settings[0].items() if name in LOCAL_OPTIONS}
         local = AnyOptions(**{**vars(options), **first, "sync": bool(options.sync), "backend": "ray"})
         share = _whole_share(frames, len(envs)) if options.sync else frames
-        workers = worker_requests(local, envs, options.policy, settings, [share] * len(envs))
+        workers = worker_requests(local, envs, options.policy, [share] * len(envs), settings)
         workers = _with_resources(workers, options.remote_configs)
         if kind is not Collector:
             if local.trajectories.per_batch is not None:
@@ -408,7 +408,7 @@ class RayCollector(ManyWorkers):
         if names := [name for setting in settings for name in SAME_FOR_ALL if name in setting]:
             raise ValueError(f"collector_kwargs has {names[0]!r}, which is the same for all workers; leave it out")
         actor = first.policy if policy is None else policy
-        new = worker_requests(options, envs, actor, settings, [first.frames] * len(envs))
+        new = worker_requests(options, envs, actor, [first.frames] * len(envs), settings)
         frames = self.frames_per_batch
         share = (lambda total: _whole_share(frames, total)) if options.in_order else None
         add_workers(self.collection, _with_resources(new, remote_configs), share, own_weights=policy is not None)

@@ -74,6 +74,7 @@ class WeightPublisher:
         updater: the collector's weight updater, if it has one.
         schemes: schemes that send, by model.
         receivers: schemes that receive, by model.
+        key: by which readers find the collector.
     """
 
     def __init__(self, group: Fragments, jobs: WorkerJobs, access: Access, member: Any) -> None:
@@ -84,12 +85,8 @@ class WeightPublisher:
         self._group, self._jobs, self._access, self._member = group, jobs, access, member
         self._manifests: dict[str, Manifest] = {}
         self._receiving, self._this_thread = threading.RLock(), threading.local()
+        self.key = jobs.key
         PUBLISHERS[self.key] = self
-
-    @property
-    def key(self) -> str:
-        """Return the key by which readers find the collector."""
-        return self._jobs.key
 
     def initialize(self) -> None:
         """Copy lazy layers that the first worker has initialised to the user's policy and to all workers.

@@ -83,10 +83,6 @@ class WeightStrategy:
             replace_tensors(destination)
         plan_update(destination, weights)()
 
-    def __repr__(self) -> str:
-        """Return the call that builds it."""
-        return f"WeightStrategy(extract_as={self.extract_as!r})"
-
     def _to_form(self, flat: Flat) -> Any:
         if self.extract_as == "state_dict":
             return OrderedDict(flat)
