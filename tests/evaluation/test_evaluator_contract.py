@@ -149,19 +149,6 @@ class EvaluatorContract:
             assert evaluator.wait().step == 0
             assert evaluator.evaluate().step == 1
 
-    def test_a_result_is_pending_during_on_result(self, make):
-        states, evaluators = [], []
-
-        def on_result(_):
-            states.append((evaluators[0].pending, evaluators[0].poll()))
-
-        with make(on_result=on_result) as evaluator:
-            evaluators.append(evaluator)
-            evaluator.trigger_eval(step=4)
-            assert evaluator.wait().step == 4
-            assert not evaluator.pending
-        assert states == [(True, None)]
-
     @pytest.mark.parametrize("options", ENTRIES.values(), ids=ENTRIES)
     def test_entries_are_those_of_a_thread(self, make, options):
         expected, result = (

@@ -25,7 +25,7 @@ from swath.extras import need
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count, one_of, positive
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
-from swath.rollout.hosts.vector import is_from_stable_baselines
+from swath.rollout.hosts.vector import AsVectorEnv, is_from_stable_baselines
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
 from swath.weights.schemes import require_schemes
 
@@ -269,12 +269,10 @@ class EvaluatorOptions:
     def has_instances(self) -> bool:
         """Tell whether `env` has env instances, which cannot be built again."""
         source = self.source()
-        return source is None or source.is_instance or source.owned_by_user
+        return source.is_instance or source.owned_by_user
 
-    def source(self) -> Source | None:
+    def source(self) -> Source:
         """Return the source of a worker's envs, without building any; of a list of k entries slot g runs entry g mod k.
-
-        `None` for a `VecEnv` of Stable-Baselines3.
 
         Raises:
             TypeError: the env is of an unknown kind.
@@ -287,7 +285,7 @@ class EvaluatorOptions:
             return Source(entry, {**render, **kwargs}, copies, "num_envs", keep_float64=self.keep_float64)
 
         if is_from_stable_baselines(type(env), "VecEnv"):
-            return None
+            env = AsVectorEnv(env)
         if not isinstance(env, list | tuple):
             return source_of(env, None if is_env_instance(env) else self.num_envs)
         sources, n = [*map(source_of, env)], len(env)

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import math
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -19,7 +18,7 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.errors import noted
+from swath.errors import noted, warn
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EpisodeRow, EvalResult, Stopped, episodes_of, summarise
 from swath.evaluation.worker import EvalRequest, Report, join_trajectories
@@ -187,7 +186,7 @@ class Reporter:
         if seconds > LONG_S and not self._warned:
             self._warned = True
             text = f"on_result took {seconds:.0f} s; meanwhile no evaluation begins and no result can be read"
-            warnings.warn(text, UserWarning, stacklevel=2)
+            warn(text)
 
     def _measure(self, reports: Sequence[Report], reserved: Collection[str]) -> dict[str, Any]:
         """Call `metrics_fn` with the trajectories and return its numbers; their names must not be reserved."""

@@ -57,7 +57,6 @@ from swath.rollout.hosts.base import (
 )
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import EnvOptions
-from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.rollout.loop import Step
 from swath.rollout.policies.binding import build_policy
 from swath.rollout.policies.calling import device_of, maybe_compile
@@ -456,11 +455,7 @@ class EvalWorker(Member):
 
     def _build_host(self) -> Host:
         options, device = self._options, self._options.settings.env_device
-        source = options.source()
-        if source is None:
-            host: Host = VectorHost(AsVectorEnv(options.env), keep_float64=options.keep_float64)
-        else:
-            host = build(source, EnvOptions(device=device, separate=True))
+        host = build(options.source(), EnvOptions(device=device, separate=True))
         with close_on_failure([host] if self._owns_envs else []):
             if options.num_envs not in (None, n := host.spec.num_envs):
                 raise ValueError(f"num_envs={options.num_envs} for {options.env}, which has {n} already; leave it out")

@@ -139,8 +139,7 @@ class EvalWorkers:
                     played.rows |= report.rows
                     played.reports.append(report)
                 played.seconds += max(report.seconds for report in reports.values())
-                returns = episodes_of(played.rows)["returns"]
-                stopped = "fixed" if request.per_slot else options.stop_reason(returns, request.seed)
+                stopped = options.stop_reason(episodes_of(played.rows)["returns"], request.seed)
                 episodes = range(episodes.stop, episodes.stop + n)
             played.stopped, played.retries = stopped, self._losses
             recorded = [worker for worker, report in reports.items() if report.records]
