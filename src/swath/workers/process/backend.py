@@ -42,7 +42,6 @@ PRELOAD = ("torch", "tensordict", "gymnasium", "swath.workers.process.worker")
 
 _SEND_TIMEOUT_S = 20.0
 _MAX_RETURNED = 1000
-_MANY_DESCRIPTORS = 64
 _STANDARD_STREAMS = (1, 2)
 
 
@@ -177,12 +176,6 @@ class ProcessBackend(Backend):
         """Write the value into a block that all workers can read."""
         return ProcessShared(value, self._arena)
 
-    def resources_in_words(self, handle: ProcessHandle) -> tuple[str, str]:
-        """Describe file descriptors if few are free, else the resources of the machine."""
-        descriptors = _free_descriptors()
-        needed, free = super().resources_in_words(handle)
-        return needed, free if descriptors >= _MANY_DESCRIPTORS else _in_words(descriptors)
-
     def _start(self, job: Job) -> ProcessHandle:
         try:
             if not self._server.usable:
@@ -191,12 +184,11 @@ class ProcessBackend(Backend):
         except OSError as error:
             if error.errno not in (errno.EMFILE, errno.ENFILE):
                 raise
-            needed = "two file descriptors here, two in the process that forks it"
-            message = f"{job.name} cannot be started ({error.strerror}): it needs {needed}; "
-            message += f"there is {_in_words(_free_descriptors())}"
-            raise PlacementFailed(
-                f"{message}; close files, use fewer workers, or raise the limit (ulimit -n)"
-            ) from error
+            limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+            needed = f"two file descriptors here, two in the process that forks it; RLIMIT_NOFILE={limit}"
+            message = f"{job.name} cannot be started ({error.strerror}): it needs {needed}"
+            remedy = "close files, use fewer workers, or raise the limit (ulimit -n)"
+            raise PlacementFailed(f"{message}; {remedy}") from error
 
     def _join_workers(self) -> None:
         is_last = fork_server.leave(self, self._server)
@@ -207,22 +199,6 @@ class ProcessBackend(Backend):
             self._server.end()
             super()._join_workers()
         self._arena.close()
-
-
-def _limit() -> int:
-    return resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-
-
-def _free_descriptors() -> int:
-    """Count the file descriptors that this process may still open; 0 if it cannot open the folder that lists them."""
-    try:
-        return _limit() - len(os.listdir("/proc/self/fd"))  # noqa: PTH208  names alone
-    except OSError:
-        return 0
-
-
-def _in_words(free: int) -> str:
-    return f"room for {max(free, 0)} more file descriptors in this process (RLIMIT_NOFILE={_limit()})"
 
 
 def _setup(job: Job) -> bytes:

@@ -63,11 +63,6 @@ class RayWorker:
         threading.Event().wait(_KILL_S)
         os._exit(1)
 
-    def swath_method(self, name: str) -> Callable[..., Any]:
-        """Return a method of the object."""
-        self._ensure_built()
-        return self._object.method(name)
-
     def _ensure_built(self) -> None:
         """Set the process up and build the object, once."""
         setup = self._setup
@@ -90,7 +85,8 @@ def public(name: str) -> Callable[..., Any]:
 
     def forward(self: RayWorker, *args: Any, **kwargs: Any) -> Any:
         with _exiting_on_fatal_errors():
-            return self.swath_method(name)(*args, **kwargs)
+            self._ensure_built()
+            return self._object.method(name)(*args, **kwargs)
 
     forward.__name__ = forward.__qualname__ = name
     return forward
