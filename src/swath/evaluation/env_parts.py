@@ -55,16 +55,16 @@ def _inner_layers(env: Any) -> list[Any]:
         return [env.env]
     if isinstance(env, SyncVectorEnv):
         return [*env.envs]
-    if isinstance(env, _torchrl("TransformedEnv")):
+    if isinstance(env, torchrl_class("TransformedEnv")):
         return [env.transform, env.base_env]
-    if isinstance(env, _torchrl("Compose")):
+    if isinstance(env, torchrl_class("Compose")):
         return [*env]
     if is_from_stable_baselines(type(env), "VecEnv"):
         return [env.venv] if "venv" in vars(env) else [*vars(env).get("envs", [])]
     return []
 
 
-def _torchrl(name: str) -> Any:
+def torchrl_class(name: str) -> Any:
     """Return a class of TorchRL; without torchrl an empty tuple, of which no object is an instance."""
     return getattr(sys.modules.get("torchrl.envs"), name, ())
 
@@ -97,7 +97,7 @@ def reward_changers(env: Any) -> list[str]:
 
 def recorders(env: Any) -> list[Any]:
     """Return the transforms at any depth that override `dump`."""
-    plain, compose = _torchrl("Transform"), _torchrl("Compose")
+    plain, compose = torchrl_class("Transform"), torchrl_class("Compose")
     transforms = [layer for layer in layers(env) if isinstance(layer, plain) and not isinstance(layer, compose)]
     return [transform for transform in transforms if type(transform).dump is not plain.dump]
 
@@ -113,7 +113,7 @@ def empty_recorders(env: Any) -> None:
 def dump_recorders(env: Any, step: int) -> list[str]:
     """Have the recorders of the outermost env write what they have recorded; return failures in words."""
     failures = []
-    for recorder in recorders(env.transform) if isinstance(env, _torchrl("TransformedEnv")) else ():
+    for recorder in recorders(env.transform) if isinstance(env, torchrl_class("TransformedEnv")) else ():
         try:
             recorder.dump(**({"step": step} if "step" in signature(recorder.dump).parameters else {}))
         except Exception as error:  # noqa: BLE001  it is logged, and the evaluation stands
@@ -155,7 +155,7 @@ def _flag_of(layer: Any) -> str | None:
     """Return the name of the attribute that switches updates of a layer's statistics; `None` if it has none."""
     if isinstance(layer, _NORMALISING):
         return _FLAG
-    if isinstance(layer, (_torchrl("VecNorm"), _torchrl("VecNormV2"))):
+    if isinstance(layer, (torchrl_class("VecNorm"), torchrl_class("VecNormV2"))):
         return "frozen"
     return "training" if is_from_stable_baselines(type(layer), "VecNormalize") else None
 
@@ -179,8 +179,8 @@ def parts_at(env: Any, path: str) -> list[Any]:
 def paths_of(env: Any) -> list[str]:
     """Return the paths of statistics, and of the transforms of the outermost env."""
     paths = [name for name in ("obs_rms", "return_rms", "ret_rms") if parts_at(env, name)]
-    if isinstance(env, _torchrl("TransformedEnv")):
-        is_compose = isinstance(env.transform, _torchrl("Compose"))
+    if isinstance(env, torchrl_class("TransformedEnv")):
+        is_compose = isinstance(env.transform, torchrl_class("Compose"))
         paths += [f"transform[{i}]" for i in range(len(env.transform))] if is_compose else ["transform"]
     return paths
 

@@ -8,7 +8,6 @@ One lock guards the queue. No code of the user runs while a thread holds it.
 from __future__ import annotations
 
 import logging
-import sys
 import threading
 from collections.abc import Mapping
 from functools import partial
@@ -18,7 +17,7 @@ from typing import Any, Self
 
 from swath.errors import Closed, SwathError, warn, warn_of_no_effect
 from swath.evaluation.acting import module_of
-from swath.evaluation.env_parts import has_moments, moments_of
+from swath.evaluation.env_parts import has_moments, moments_of, torchrl_class
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.queue import EvalQueue, QueuedEvaluation
 from swath.evaluation.reporting import Reporter
@@ -255,8 +254,7 @@ class EvaluationService:
     def _copy_weights(self, weights: Any, sources: dict[str, Any]) -> tuple[dict[str, Any], bool]:
         """Return snapshots by model id, and whether the caller sent any; else the policy's module is the source."""
         options = self._options
-        creator = getattr(sys.modules.get("torchrl.envs"), "EnvCreator", ())  # imported only by users of it
-        if isinstance(options.env, creator) and (of_env := sources.keys() - {POLICY}):
+        if isinstance(options.env, torchrl_class("EnvCreator")) and (of_env := sources.keys() - {POLICY}):
             raise ValueError(f"statistics of an EnvCreator are shared with training; leave {', '.join(of_env)} out")
         if weights is not None and sources.setdefault(POLICY, weights) is not weights:
             warn_of_no_effect("weights", "weights_dict has 'policy', which counts")
