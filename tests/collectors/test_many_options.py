@@ -51,6 +51,7 @@ DEFAULTS = {
     "policy": (None, None),
     "policy_factory": (None, None),
     "trust_policy": (None, None),
+    "plans": (True, True),
     "frames_per_batch": (REQUIRED, REQUIRED),
     "total_frames": (-1, -1),
     **dict.fromkeys(("device", "storing_device", "env_device", "policy_device", "create_env_kwargs"), (None, None)),

@@ -146,6 +146,7 @@ class MultiCollector(OneOfTwo):
         post_collect_hook: called with each fragment `[*B, T]`, in the worker.
         exploration_type: how the policy picks actions.
         trust_policy: call the policy with the TensorDict, unchecked.
+        plans: call TensorDict modules without containers, where that gives equal bits.
         compile_policy: compile the policy with torch; `True` or a dict of options, `warmup` among them: calls before.
         cudagraph_policy: capture the policy in a CUDA graph; `True` or a dict of options.
         auto_register_policy_transforms: `None` and `True` supply `is_init` and recurrent state where the env does not,

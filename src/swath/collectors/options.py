@@ -109,6 +109,7 @@ class EveryWorker:
     reset_at_each_iter: bool = False
     exploration_type: ExplorationType | str = ExplorationType.RANDOM
     trust_policy: bool | None = None
+    plans: bool = True
     on_env_error: OnEnvError = "raise"
     check_finite: bool = False
     keep_float64: bool = False

@@ -302,6 +302,7 @@ class RayCollector(ManyWorkers):
         post_collect_hook: called with each fragment `[*B, T]`, in the worker.
         exploration_type: how the policy picks actions.
         trust_policy: call the policy with the TensorDict, unchecked.
+        plans: call TensorDict modules without containers, where that gives equal bits.
         no_cuda_sync: no explicit CUDA synchronisation; copies wait for their own data in any case.
         weight_updater: delivers weights in its own way: an instance or subclass of `WeightUpdaterBase`, or a callable.
         weight_sync_schemes: schemes by model: what can be updated. With one for `"policy"`, `policy` may be given

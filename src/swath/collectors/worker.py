@@ -220,6 +220,7 @@ class Worker(Responder):
             rows, n_made = None, 0
             try:
                 self._rebuild()
+                self.bound.renew_plan()
                 rows, check_finite = self._buffer.open(), self.options.check_finite
                 with torch.no_grad(), self._random_states():
                     if self._reset_due or self.options.reset_at_each_iter:
@@ -468,8 +469,8 @@ class Worker(Responder):
         """Bind a policy to the envs by one call on this observation; draw as TorchRL's collector does if `draws`."""
         options = self.options
         called = maybe_compile(policy, options.compile_policy, options.cudagraph_policy)
-        recurrent = options.auto_register_policy_transforms is not False
-        binding = BindingOptions(self.device, options.exploration, options.trust_policy, recurrent, draws)
+        plans, recurrent = options.plans, options.auto_register_policy_transforms is not False
+        binding = BindingOptions(self.device, options.exploration, options.trust_policy, recurrent, draws, plans)
         with nullcontext() if draws else preserve_generators(self.device), torch.no_grad():
             return bind(called, self.host.spec, observation, binding)
 

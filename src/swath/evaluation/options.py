@@ -65,6 +65,7 @@ class CollectorSettings:
         compile_policy: whether and how torch compiles the policy.
         cudagraph_policy: whether and how it is captured in a CUDA graph.
         num_threads: torch's threads in each worker; `None` for the default.
+        plans: call TensorDict modules without containers, where that gives equal bits.
 
     Raises:
         ValueError: the format is unknown, a number out of range, or a device does not exist.
@@ -79,6 +80,7 @@ class CollectorSettings:
     compile_policy: bool | Mapping[str, Any] | None = None
     cudagraph_policy: bool | Mapping[str, Any] | None = None
     num_threads: int | None = None
+    plans: bool = True
 
     def __post_init__(self) -> None:
         one_of("traj_format", self.traj_format, TrajFormat)

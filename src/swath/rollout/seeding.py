@@ -6,6 +6,7 @@ The generators are the process's: use these where no other thread draws meanwhil
 from __future__ import annotations
 
 import gc
+import json
 import random
 import threading
 from collections.abc import Iterator, Sequence
@@ -22,14 +23,33 @@ def preserve_generators(device: torch.device | None = None) -> Iterator[None]:
 
     Inside, the generators stay in use, since other threads may draw meanwhile.
     """
-    devices = _with_cpu(device)
-    before = _exchange(devices), np.random.get_state(legacy=False), random.getstate()  # noqa: NPY002  users draw
+    states = GeneratorStates(device)
     try:
         yield
     finally:
-        _exchange(devices, before[0])
-        np.random.set_state(before[1])  # noqa: NPY002
-        random.setstate(before[2])
+        states.restore()
+
+
+class GeneratorStates:
+    """The exact states of the generators at this moment, of a GPU `device` too."""
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self._devices = _with_cpu(device)
+        self._torch, self._python = _exchange(self._devices), random.getstate()
+        self._numpy = np.random.get_state(legacy=False)  # noqa: NPY002  users draw from it
+
+    def restore(self) -> None:
+        """Set the generators to these states."""
+        _exchange(self._devices, self._torch)
+        np.random.set_state(self._numpy)  # noqa: NPY002
+        random.setstate(self._python)
+
+    def equals(self, other: GeneratorStates) -> bool:
+        """Return whether the states are equal."""
+        same_numpy = json.dumps(self._numpy, default=np.ndarray.tolist) == json.dumps(
+            other._numpy, default=np.ndarray.tolist
+        )
+        return same_numpy and self._python == other._python and all(map(torch.equal, self._torch, other._torch))
 
 
 class PrivateStreams:

@@ -84,7 +84,7 @@ class ArrayPolicy(BoundPolicy):
         memory = Memory((spec.num_envs,), unwritten if options.recurrent else ())
         require_no_missing([] if options.recurrent else unwritten, spec)
         keys, converter = (*spec.observation_keys, *memory.keys), partial(leaf_converter, bare=bare)
-        self._call, self._outputs = make_caller(policy, convention, keys, spec, options, converter)
+        self._call, self._outputs, self.planned = make_caller(policy, convention, keys, spec, options, converter)
         self.name, self._bare = policy_name(policy), bare
         self._device = None if options.device is None or options.device.type == "cpu" else options.device
         copies, n_state = [leaf.copy() for leaf in observation], len(memory.state)
@@ -197,7 +197,7 @@ class TensorDictPolicy(BoundPolicy):
             keys = tuple(key for key in spec.observation_keys if as_tuple(key)[-1] not in (STEP_COUNT, IS_INIT))
         require_no_missing([key for key in read if key not in keys], spec)
         to_leaf = partial(torch.as_tensor, device=options.device or "cpu")
-        call, outputs = make_caller(policy, convention, keys, spec, options, lambda _, **__: to_leaf)
+        call, outputs, _ = make_caller(policy, convention, keys, spec, options, lambda _, **__: to_leaf)
 
         def act(td: TensorDictBase) -> None:
             for value, key in zip(call([td.get(key) for key in keys]), outputs, strict=True):

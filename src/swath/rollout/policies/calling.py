@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import inspect
 import operator
+import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial, wraps
-from itertools import chain
 from types import FunctionType
 from typing import Any, Literal, TypeAlias, cast
 
@@ -27,6 +27,8 @@ from swath.keys import Key, as_key, as_tuple, nested
 from swath.options import count
 from swath.rollout.hosts.base import HostSpec
 from swath.rollout.policies.outputs import Memory, ToLeaf, Unpack, changed_error, unpacker
+from swath.rollout.policies.plan import PLANS, PlannedCall, attribute_values
+from swath.rollout.policies.tracing import PlanSetting
 from swath.rollout.spaces import Leaves
 
 __all__ = ["ExplorationType"]  # the enum of tensordict, and so of TorchRL; all else is defined here
@@ -49,6 +51,7 @@ class BindingOptions:
         trust: call it with the TensorDict, unchecked; `None` does so for CUDA graphs only.
         recurrent: supply `is_init` and recurrent state if it reads them.
         first_in_current_mode: make the first call with a TensorDict under the present exploration type.
+        plans: call TensorDict modules without containers where that gives equal bits.
     """
 
     device: torch.device | None = None
@@ -56,6 +59,7 @@ class BindingOptions:
     trust: bool | None = None
     recurrent: bool = True
     first_in_current_mode: bool = False
+    plans: bool = True
 
 
 class BoundPolicy(ABC):
@@ -67,9 +71,11 @@ class BoundPolicy(ABC):
         memory: its recurrent state.
         explores: whether the exploration type has an effect on it.
         name: its name in messages.
+        planned: calls it by its plan; `None` if plans are off, or it takes no TensorDict.
     """
 
     explores = False
+    planned: PlannedCall | None = None
     name = "the policy"
 
     def __init__(self, keys: Sequence[Key], example: Leaves, memory: Memory) -> None:
@@ -91,6 +97,16 @@ class BoundPolicy(ABC):
     def take_over(self, other: Any) -> None:
         """Take over the recurrent state of a policy of the same kind."""
         self.memory = other.memory
+
+    @property
+    def reason_for_no_plan(self) -> str | None:
+        """Return why the policy is called without plan; `None` if it has one."""
+        return "plans are off" if self.planned is None else self.planned.reason
+
+    def renew_plan(self) -> None:
+        """Make the plan again with the next call, if the policy has changed. Call it where a fragment begins."""
+        if self.planned is not None:
+            self.planned.renew()
 
     def require_form(self, key: Key, form: tuple[Any, Any], first_form: tuple[Any, Any]) -> None:
         """Raise `ValueError` if the form of an output, its dtype and shape, has changed since construction."""
@@ -159,8 +175,8 @@ def make_caller(
     spec: HostSpec,
     options: BindingOptions,
     leaf_converter: Callable[..., ToLeaf],
-) -> tuple[Callable[[Sequence[Any]], list[Any]], list[Key]]:
-    """Return a function that calls a policy with tensors and returns its outputs, and the list of their keys.
+) -> tuple[Callable[[Sequence[Any]], list[Any]], list[Key], PlannedCall | None]:
+    """Return a function that calls a policy with tensors and returns its outputs, the list of their keys, and its plan.
 
     The list is complete after the first call. An answer of another kind than the first, or with more or fewer outputs,
     is a `TypeError`.
@@ -174,6 +190,7 @@ def make_caller(
         leaf_converter: `f(example, action=bool)`, which returns a function that turns such values into leaves.
     """
     function, outputs = _call_with_tensors(policy, convention, keys, spec, options), list(spec.action_keys)
+    planned = function if isinstance(function, PlannedCall) else None
     converters, unpack = list[ToLeaf](), cast(Unpack, list)
 
     def call(inputs: Sequence[Any]) -> list[Any]:
@@ -193,7 +210,7 @@ def make_caller(
                 policy_name(policy), f"answered with {type(answer).__name__}{entries}", outputs
             ) from error
 
-    return call, outputs
+    return call, outputs, planned
 
 
 def _first_call(policy: Any, function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
@@ -205,10 +222,10 @@ def _first_call(policy: Any, function: Callable[..., Any], inputs: Sequence[Any]
     """
     if not (isinstance(policy, torch.nn.Module) and inspect.signature(policy.forward).parameters):
         return function(*inputs), function
-    before = _attribute_values(policy)
+    before = attribute_values(policy.modules())
     with _GradientDetector() as detector:
         answer = function(*inputs)
-    after = _attribute_values(policy)
+    after = attribute_values(policy.modules())
     if detector.has_gradient or len(before) != len(after) or not all(map(operator.is_, before, after)):
         return answer, function
     mode = torch.inference_mode()
@@ -231,13 +248,6 @@ class _GradientDetector(TorchFunctionMode):
         return result
 
 
-def _attribute_values(module: torch.nn.Module) -> list[Any]:
-    """Return the values of all attributes of a module and its parts, and the items of lists and dicts among them."""
-    values = [value for part in module.modules() for value in vars(part).values()]
-    items = (value.values() if isinstance(value, dict) else value for value in values if isinstance(value, dict | list))
-    return [*values, *chain.from_iterable(items)]
-
-
 def _call_with_tensors(
     policy: Any, convention: CallConvention, keys: Sequence[Key], spec: HostSpec, options: BindingOptions
 ) -> Callable[..., Any]:
@@ -252,7 +262,11 @@ def _call_with_tensors(
             answer = act(root)
             return root if answer is None else answer
 
-        return call
+        if not options.plans or os.environ.get(PLANS) == "0":
+            return call
+        within = partial(with_exploration, exploration=options.exploration)
+        setting = PlanSetting(tuple(keys), spec.batch_shape, options.device, options.exploration)
+        return PlannedCall(policy, call, within, setting)
     function = partial(policy, **{_EXPLORATION: options.exploration}) if explores else policy
     at = [list(keys).index(key) for key in read]
     if kind == "names":
