@@ -79,7 +79,7 @@ def lending():
     """Run workers of services that are built in the body in shared actors."""
     up()
     with ExitStack() as stack:
-        for module in ("workers.create", "collectors.service", "rollout_workers.worker_set.recipe"):
+        for module in ("workers.create", "collectors.service", "rollout_workers.worker_set.members"):
             stack.enter_context(patch(f"swath.{module}.backend", lent))
         yield
 

@@ -207,7 +207,7 @@ class Troupe(RolloutWorker):
 
     @property
     def made(self):
-        return self.envs.view.get_sub_environments()
+        return self.envs.get_sub_environments()
 
 
 BOX, CHOICE = spaces.Box(-10, 10, (3,)), spaces.Discrete(2)

@@ -24,9 +24,9 @@ from swath.rollout_workers import (
 )
 from swath.rollout_workers.callbacks import EVENTS, callbacks_of
 from swath.rollout_workers.config.checks import MODEL_DEFAULTS
-from swath.rollout_workers.config.envs import creator_of
 from swath.rollout_workers.config.policy_spec import map_to_default
 from swath.rollout_workers.config.settings import REFUSED, SETTINGS, WITHOUT_EFFECT
+from swath.rollout_workers.env_runner import creator_of
 
 BOX = gym.spaces.Box(-1, 1, (2,))
 

@@ -15,7 +15,7 @@ from rw_toys import batch_for, cartpole, learner, ppo, spaces_of
 
 from swath.errors import WorkerLate
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RandomPolicy, RolloutWorker
-from swath.rollout_workers.worker.learning import join_ranks, leave_ranks, require_same
+from swath.rollout_workers.policies.learning import join_ranks, leave_ranks, require_same
 from toys import DEADLINE_S
 
 PORTS = range(20_000, 32_000)

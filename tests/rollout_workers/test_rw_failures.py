@@ -13,6 +13,7 @@ import pytest
 from rw_toys import Foreseen, counting_worker, made_of, waiting_steps
 
 from mock_envs import MockEnv, VectorizedMockEnv
+from swath.rollout.failures import VoidRows
 from swath.rollout_workers import PPOTorchPolicy, VectorEnv
 from swath.rollout_workers.policy import RandomPolicy
 from swath.testing.counting import Counting, CountingEnv, RandomScript, Script
@@ -196,12 +197,13 @@ def test_a_good_step_between_two_failures_resets_the_count():
     assert len(worker.env_creator.made) == B + 3
 
 
-def test_waiting_before_a_rebuild_doubles_up_to_five_seconds():
+def test_waiting_before_a_rebuild_doubles_up_to_five_seconds(monkeypatch):
     waited = []
+    waiting = partial(VoidRows, wait=waited.append)
+    monkeypatch.setattr("swath.rollout_workers.worker.envs.VoidRows", waiting)
     faults = {0: [Fault("raise")], **{env: [Fault("raise_at_reset")] for env in range(1, 8)}}
     delays = {"max_num_sub_environment_restarts": 8, "delay_between_sub_environment_restarts_s": 0.1}
     with counting_worker(faults=faults, **ONE, **RESTART, **delays) as worker:
-        worker.envs.failures.wait = waited.append
         worker.sample()
     assert waited == pytest.approx([0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 5.0, 5.0])
 

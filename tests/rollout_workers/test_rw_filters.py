@@ -25,8 +25,7 @@ from swath.rollout_workers import (
     get_filter,
     get_preprocessor,
 )
-from swath.rollout_workers.actions import action_processor
-from swath.rollout_workers.preprocessors import NoPreprocessor
+from swath.rollout_workers.processing import NoPreprocessor, action_processor
 
 SHAPES = [(), (3,), (3, 4, 4)]
 

@@ -225,7 +225,7 @@ def test_however_often_weights_are_published_two_copies_are_alive(monkeypatch):
                 numbers.append(len(alive))
             return shared
 
-    monkeypatch.setattr("swath.rollout_workers.worker_set.recipe.backend", lambda name, **_: Counting())
+    monkeypatch.setattr("swath.rollout_workers.worker_set.members.backend", lambda name, **_: Counting())
     with toy_set() as workers:
         for timeout in [0.0] * 12 + [60.0] * 12:
             workers.sync_weights(timeout_seconds=timeout)

@@ -117,13 +117,13 @@ class VoidRows(Failures):
         replace_env: closes one env and builds another in its place; `None` if all envs are built together.
         new_seed: returns the seed for the first reset of an env that was built again.
         check: returns errors of envs whose observations cannot be used.
+        wait: sleeps for a number of seconds before an env is built again.
 
     Attributes:
         errors: envs and their errors; the reader removes what it has handled.
         fatal: the first failure that is not allowed.
         episodes_lost: a reset of some envs failed where all envs are built together, so no episode can continue.
         n_restarts: how often envs were built again.
-        wait: sleeps for a number of seconds before that.
     """
 
     def __init__(
@@ -132,13 +132,14 @@ class VoidRows(Failures):
         replace_env: Callable[[int], None] | None,
         new_seed: Callable[[int], int | None],
         check: CheckObservations,
+        wait: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__()
         self.errors: list[tuple[int, Exception]] = []
         self.fatal: EnvRaised | None = None
         self.n_restarts = 0
-        self.wait: Callable[[float], None] = time.sleep
         self._restarts, self._replace_env, self._new_seed, self._check = restarts, replace_env, new_seed, check
+        self._wait = wait
         self.give_up_episodes()
         self._seeds: dict[int, int] = {}
 
@@ -235,7 +236,7 @@ class VoidRows(Failures):
         while broken := self._broken.intersection(envs):
             env = min(broken)
             if self._restarts is not None:
-                self.wait(self._restarts.delay(self.in_a_row[env] + 1))
+                self._wait(self._restarts.delay(self.in_a_row[env] + 1))
             self.n_restarts += 1
             rebuilt: Sequence[int] = [env]
             if self._replace_env is None or (self._reset_all and not host.spec.steps_singly):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from swath.lazy import lazy
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID as DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.names import ViewRequirement as ViewRequirement
 from swath.rollout_workers.batches.rows import attempt_count_timesteps as attempt_count_timesteps
@@ -18,10 +19,10 @@ from swath.rollout_workers.callbacks import DefaultCallbacks as DefaultCallbacks
 from swath.rollout_workers.callbacks import RLlibCallback as RLlibCallback
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig as AlgorithmConfig
 from swath.rollout_workers.config.algorithm_config import PPOConfig as PPOConfig
-from swath.rollout_workers.config.envs import register_env as register_env
 from swath.rollout_workers.config.policy_spec import PolicySpec as PolicySpec
 from swath.rollout_workers.env_runner import EnvContext as EnvContext
 from swath.rollout_workers.env_runner import EnvRunner as EnvRunner
+from swath.rollout_workers.env_runner import register_env as register_env
 from swath.rollout_workers.filters import ConcurrentMeanStdFilter as ConcurrentMeanStdFilter
 from swath.rollout_workers.filters import Filter as Filter
 from swath.rollout_workers.filters import FilterManager as FilterManager
@@ -53,9 +54,9 @@ from swath.rollout_workers.postprocessing import compute_advantages as compute_a
 from swath.rollout_workers.postprocessing import compute_bootstrap_value as compute_bootstrap_value
 from swath.rollout_workers.postprocessing import compute_gae_for_sample_batch as compute_gae_for_sample_batch
 from swath.rollout_workers.postprocessing import discount_cumsum as discount_cumsum
-from swath.rollout_workers.preprocessors import NoPreprocessor as NoPreprocessor
-from swath.rollout_workers.preprocessors import Preprocessor as Preprocessor
-from swath.rollout_workers.preprocessors import get_preprocessor as get_preprocessor
+from swath.rollout_workers.processing import NoPreprocessor as NoPreprocessor
+from swath.rollout_workers.processing import Preprocessor as Preprocessor
+from swath.rollout_workers.processing import get_preprocessor as get_preprocessor
 from swath.rollout_workers.sampling.slots import Episode as Episode
 from swath.rollout_workers.vector_env import VectorEnv as VectorEnv
 from swath.rollout_workers.worker.worker import RolloutWorker as RolloutWorker
@@ -65,12 +66,8 @@ from swath.rollout_workers.worker_set.group import Reply as Reply
 from swath.rollout_workers.worker_set.worker_set import EnvRunnerGroup as EnvRunnerGroup
 from swath.rollout_workers.worker_set.worker_set import WorkerSet as WorkerSet
 
-# Names of RLlib that this package lacks.
-_MISSING = "RepeatedValues compress pack pack_if_needed unpack is_compressed"
-_REPLACEMENT = ": give padded values and their lengths as two columns; keep batches with numpy.savez_compressed"
+_REPLACEMENT = "give padded values and their lengths as two columns; keep batches with numpy.savez_compressed"
+_MISSING = "RepeatedValues", "compress", "pack", "pack_if_needed", "unpack", "is_compressed"
 
 if not TYPE_CHECKING:  # a type checker must see which names are missing
-
-    def __getattr__(name: str) -> object:
-        replacement = _REPLACEMENT if name in _MISSING.split() else ""
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}{replacement}", name=name)
+    __getattr__, _ = lazy(__name__, {}, dict.fromkeys(_MISSING, _REPLACEMENT))

@@ -1,4 +1,4 @@
-"""The base of workers that own the envs they collect from, and the context that creators of envs get."""
+"""The base of workers that own the envs they collect from; creators of envs by name, and the context that they get."""
 
 from __future__ import annotations
 
@@ -8,10 +8,44 @@ import sys
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy, deepcopy
-from typing import Any
+from functools import partial
+from typing import Any, TypeAlias
+
+import gymnasium as gym
 
 _ROUTED = ("192.0.2.1", 9)
 """An address for documentation: nothing is sent there, the system only names the interface that would be used."""
+
+
+EnvName: TypeAlias = str | type | Callable[..., Any]
+"""A gymnasium id, a registered name, a class, or a function of the `EnvContext`."""
+
+_creators: dict[str, Callable[[Any], Any]] = {}
+
+
+def register_env(name: str, creator: Callable[[Any], Any]) -> None:
+    """Register `creator(EnvContext) -> env` under a name, in the place of an earlier one.
+
+    The name is looked up in the process that builds workers, and the creator travels to them.
+
+    Raises:
+        ValueError: the name is no string, or the creator cannot be called.
+    """
+    if not (isinstance(name, str) and name and callable(creator)):
+        raise ValueError(f"name={name!r} must be a string that is not empty, creator={creator!r} must be callable")
+    _creators[name] = creator
+
+
+def creator_of(env: EnvName) -> Callable[[Any], Any]:
+    """Return the function that makes an env of an `EnvContext`, by name or gymnasium id unless it is one."""
+    if not isinstance(env, str):
+        return env
+    return _creators.get(env) or partial(_make_by_id, env)
+
+
+def _make_by_id(env_id: str, context: Mapping[str, Any]) -> gym.Env[Any, Any]:
+    """Make a gymnasium env, with the context's content as keywords."""
+    return gym.make(env_id, **context)
 
 
 class EnvRunner(ABC):
@@ -122,12 +156,10 @@ class EnvContext(dict[str, Any]):
         recreated_worker: bool | None = None,
     ) -> EnvContext:
         """Return a context with a deep copy of the content; attributes that are None stay unchanged."""
-        context = EnvContext(deepcopy(dict(self if env_config is None else env_config)), self.worker_index)
-        changes = {"worker_index": worker_index, "vector_index": vector_index, "remote": remote}
+        changes: dict[str, Any] = {"worker_index": worker_index, "vector_index": vector_index, "remote": remote}
         changes |= {"num_workers": num_workers, "recreated_worker": recreated_worker}
-        changed = {name: value for name, value in changes.items() if value is not None}
-        vars(context).update({**vars(self), **changed})
-        return context
+        attributes = {name: value if changes[name] is None else changes[name] for name, value in vars(self).items()}
+        return EnvContext(deepcopy(dict(self if env_config is None else env_config)), **attributes)
 
     def set_defaults(self, defaults: Mapping[str, Any]) -> None:
         """Add the entries whose keys are missing."""

@@ -15,7 +15,7 @@ from gymnasium import Space, spaces
 from swath.options import count
 from swath.rollout.hosts.gymnasium import ALL, ByAgent, Step, read_step_limit, strip_wrappers
 from swath.rollout.hosts.pettingzoo import is_parallel_env
-from swath.rollout_workers.config.envs import creator_of
+from swath.rollout_workers.env_runner import creator_of
 from swath.seeds import derive
 
 

@@ -18,7 +18,7 @@ from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.callbacks import DefaultCallbacks
 from swath.rollout_workers.config.policy_spec import PolicySpec, copy_nested
 from swath.rollout_workers.nests import leaves_of, map_nest
-from swath.rollout_workers.preprocessors import mask_reader
+from swath.rollout_workers.processing import mask_reader
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -8,14 +8,12 @@ TorchPolicy  -             -              -      -       -            columns th
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, NamedTuple, Self
 
-from gymnasium import Space
-from gymnasium.spaces import Box
-
-from swath.rollout_workers.space_dicts import space_from_dict, space_to_dict
+import numpy as np
+from gymnasium import Space, spaces
 
 # The policy of all agents by default.
 DEFAULT_POLICY_ID = "default_policy"
@@ -95,7 +93,7 @@ class ViewRequirement:
 
     def __post_init__(self) -> None:
         if self.space is None:
-            self.space = Box(-math.inf, math.inf, ())
+            self.space = spaces.Box(-math.inf, math.inf, ())
 
     def to_dict(self) -> dict[str, Any]:
         """Return the arguments as a dictionary that JSON can hold.
@@ -104,7 +102,7 @@ class ViewRequirement:
             ValueError: a space that JSON cannot describe.
         """
         assert self.space is not None  # since it was made
-        return {**{name: getattr(self, name) for name in _ARGUMENTS}, "space": space_to_dict(self.space)}
+        return {**{name: getattr(self, name) for name in _ARGUMENTS}, "space": _space_to_dict(self.space)}
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Self:
@@ -117,7 +115,7 @@ class ViewRequirement:
             TypeError: an entry that is no argument.
             ValueError: a description of no space that is known.
         """
-        return cls(**{**d, "space": d["space"] and space_from_dict(d["space"])})
+        return cls(**{**d, "space": d["space"] and _space_from_dict(d["space"])})
 
     def require_own_step(self, name: str) -> None:
         """Raise `ValueError` unless it is a view of the column's own step."""
@@ -128,6 +126,55 @@ class ViewRequirement:
 
 
 _ARGUMENTS = tuple(field.name for field in fields(ViewRequirement))
+
+# By RLlib's name of a kind of spaces: the class, and a function that returns its arguments for JSON.
+_KINDS: dict[str, tuple[Callable[..., Space[Any]], Callable[[Any], dict[str, Any]]]] = {
+    "box": (spaces.Box, lambda space: {**_lists(space, "low", "high"), "dtype": space.dtype.str}),
+    "discrete": (spaces.Discrete, lambda space: _lists(space, "n", "start")),
+    "multi-binary": (spaces.MultiBinary, lambda space: _lists(space, "n")),
+    "multi-discrete": (
+        spaces.MultiDiscrete,
+        lambda space: {**_lists(space, "nvec", "start"), "dtype": space.dtype.str},
+    ),
+    "text": (
+        spaces.Text,
+        lambda space: {**_lists(space, "max_length", "min_length"), "charset": "".join(space.character_list)},
+    ),
+    "tuple": (spaces.Tuple, lambda space: {"spaces": [*map(_space_to_dict, space.spaces)]}),
+    "dict": (
+        spaces.Dict,
+        lambda space: {"spaces": [(name, _space_to_dict(part)) for name, part in space.spaces.items()]},
+    ),
+}
+
+
+def _lists(space: Any, *attributes: str) -> dict[str, Any]:
+    return {name: np.asarray(getattr(space, name)).tolist() for name in attributes}
+
+
+def _space_to_dict(space: Any) -> dict[str, Any]:
+    for name, (kind, arguments) in _KINDS.items():
+        if type(space) is kind:
+            return {"space": name, **arguments(space)}
+    raise ValueError(f"{space!r} has no description that JSON can hold; use gymnasium's spaces of fixed structure")
+
+
+def _space_from_dict(described: Mapping[str, Any]) -> Space[Any]:
+    """Build a space; nothing is unpickled."""
+    if described["space"] not in _KINDS:
+        raise ValueError(f"space={described['space']!r} is none of {', '.join(_KINDS)}; use what to_dict() returned")
+    arguments = {name: value for name, value in described.items() if name != "space"}
+    match described["space"]:
+        case "box":
+            arguments |= {bound: np.array(arguments[bound], arguments["dtype"]) for bound in ("low", "high")}
+        case "tuple":
+            arguments["spaces"] = [*map(_space_from_dict, arguments["spaces"])]
+        case "dict":
+            arguments["spaces"] = [(name, _space_from_dict(part)) for name, part in arguments["spaces"]]
+    if "dtype" in arguments:
+        arguments["dtype"] = np.dtype(arguments["dtype"])
+    return _KINDS[described["space"]][0](**arguments)
+
 
 # Columns that hold what another held one step before.
 SHIFTED = {ColumnNames.PREV_ACTIONS: ColumnNames.ACTIONS, ColumnNames.PREV_REWARDS: ColumnNames.REWARDS}

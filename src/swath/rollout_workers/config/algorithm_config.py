@@ -8,8 +8,14 @@ from typing import Any, NoReturn, Self, TypeAlias
 from swath.nearest import suggestion
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.callbacks import EVENTS
-from swath.rollout_workers.config.envs import Spaces, policy_space
-from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train, read_specs, with_worker_argument
+from swath.rollout_workers.config.policy_spec import (
+    PolicySpec,
+    Spaces,
+    is_policy_to_train,
+    policy_space,
+    read_specs,
+    with_worker_argument,
+)
 from swath.rollout_workers.config.settings import NAMES, UNCHANGED, Settings
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]

@@ -1,6 +1,11 @@
 """How policies learn: ranks that wait for each other, gradients, and several passes over a batch in minibatches.
 
 parameters ──loss──▶ gradients ──mean over ranks──▶ ──clip──▶ an optimiser's step
+
+ranks join     compare policies ──▶ weights of rank 0 to all          any difference is an error on every rank
+ranks learn    compare policy ids of the batch ──▶ gradients of each ──▶ mean over ranks ──▶ the same step everywhere
+
+While a rank raises in between, the others wait until the group's timeout.
 """
 
 from __future__ import annotations
@@ -18,6 +23,7 @@ from torch import Tensor, distributed, nn
 from swath.errors import WorkerLate
 from swath.rollout_workers.batches.names import ColumnNames
 from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
+from swath.rollout_workers.config.checks import choice, positive_seconds
 from swath.rollout_workers.nests import tensor_of
 from swath.rollout_workers.policy import Policy
 
@@ -25,9 +31,63 @@ from swath.rollout_workers.policy import Policy
 _timeout = [timedelta(seconds=300)]
 
 
-def set_timeout(seconds: float) -> None:
-    """Set how long ranks of this process's group wait for each other."""
-    _timeout[0] = timedelta(seconds=seconds)
+def join_ranks(
+    policies: Mapping[str, Any], url: str, world_rank: int, world_size: int, backend: str, timeout_s: float
+) -> None:
+    """Join the other ranks, and give all policies the weights of rank 0; gradients are averaged from then on.
+
+    Args:
+        policies: by id.
+        url: where the ranks meet, such as `tcp://host:port`.
+        world_rank: 0 … `world_size` - 1.
+        world_size: number of ranks.
+        backend: "gloo" or "nccl".
+        timeout_s: seconds after which a rank stops waiting for the others.
+
+    Raises:
+        RuntimeError: this process is in a group.
+        ValueError: an argument out of range, a policy without a network in PyTorch, one whose device the backend
+            cannot reach, or policies that differ from the other ranks'.
+    """
+    choice("gloo", "nccl")("backend", backend)
+    positive_seconds("timeout_s", timeout_s)
+    if not 0 <= world_rank < world_size:
+        raise ValueError(f"world_rank={world_rank} must be one of 0 … world_size - 1, world_size is {world_size}")
+    for policy_id, policy in policies.items():
+        if not isinstance(getattr(policy, "model", None), nn.Module):
+            raise ValueError(f"policy {policy_id!r} is of type {type(policy).__name__}; TorchPolicy learns on ranks")  # noqa: TRY004
+    if distributed.is_initialized():
+        raise RuntimeError("in a torch.distributed group already: call teardown_torch_data_parallel() first")
+    _timeout[0] = timedelta(seconds=timeout_s)
+    distributed.init_process_group(backend, url, _timeout[0], world_size, world_rank)
+    try:
+        states = {policy_id: policies[policy_id].model.state_dict() for policy_id in sorted(policies)}
+        shapes = {policy_id: [*map(Tensor.size, state.values())] for policy_id, state in states.items()}
+        require_same(shapes, "policies")
+        for policy_id, state in states.items():
+            barrier()
+            for tensor in state.values():
+                distributed.broadcast(tensor, src=0)
+            policies[policy_id].distributed_world_size = world_size
+    except BaseException:
+        leave_ranks(policies)
+        raise
+
+
+def leave_ranks(policies: Mapping[str, Any]) -> None:
+    """Leave the group, so that these policies learn alone again."""
+    for policy in policies.values():
+        policy.distributed_world_size = 1
+    if distributed.is_initialized():
+        distributed.destroy_process_group()
+
+
+def require_same(value: Any, name: str) -> None:
+    """Raise `ValueError` on all ranks, which must call this together, unless all have the same value."""
+    values = gather_objects(value)
+    if any(other != values[0] for other in values):
+        by_rank = "; ".join(f"rank {rank}: {other}" for rank, other in enumerate(values))
+        raise ValueError(f"the ranks have different {name}, all of them stop: {by_rank}; make them equal")
 
 
 def barrier() -> None:

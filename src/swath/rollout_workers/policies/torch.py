@@ -21,7 +21,6 @@ from torch import Tensor, nn
 
 from swath.learn.heads import DiagGaussian, mask_logits
 from swath.rollout.seeding import PrivateStreams
-from swath.rollout_workers.actions import answer_leaves, unscale_actions
 from swath.rollout_workers.batches.names import ColumnNames, optional_views
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
@@ -32,7 +31,7 @@ from swath.rollout_workers.policies import learning, networks
 from swath.rollout_workers.policies.networks import DefaultNetwork, DistClass, Outputs
 from swath.rollout_workers.policy import Actions, Policy, Weights, states_in
 from swath.rollout_workers.postprocessing import Estimator
-from swath.rollout_workers.preprocessors import mask_reader
+from swath.rollout_workers.processing import answer_leaves, mask_reader, unscale_actions
 from swath.seeds import derive_named
 
 # Keywords of Adam that do not go with a fused step, which is much the fastest.

@@ -15,13 +15,19 @@ import numpy as np
 from swath.rollout.hosts.base import Infos
 from swath.rollout.hosts.results import info_of
 from swath.rollout.spaces import Array, Leaves, build_value, packer, splitter
-from swath.rollout_workers.actions import action_processor, answer_leaves, check_actions, reward_clip
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import NoFilter
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest, nest_of, template_of
 from swath.rollout_workers.policy import Policy
-from swath.rollout_workers.preprocessors import NoPreprocessor, mask_reader
+from swath.rollout_workers.processing import (
+    NoPreprocessor,
+    action_processor,
+    answer_leaves,
+    check_actions,
+    mask_reader,
+    reward_clip,
+)
 
 # In the place of a row or a policy: there is none.
 NONE = -1
@@ -153,6 +159,10 @@ class PolicyRows:
         self._explore = self._setting("explore") if explore is None else explore
         self._looks_at_episodes = getattr(self.policy, "looks_at_episodes", True)
         self._values_later = getattr(self.policy, "values_later", False)
+
+    def map_agent(self, agent_id: Any, episode: Any, **_: Any) -> str:  # noqa: ARG002  a mapping of all agents
+        """Return the policy's id, for any agent."""
+        return self.policy_id
 
     def select_observations(self, leaves: Leaves, which: Which) -> Any:
         """Return some observations `[n, …]` as the filter takes them; as leaves, if they stay unchanged.

@@ -262,7 +262,6 @@ class Sampler:
     Args:
         envs: of a worker.
         lone_policy: the id of the policy that acts in all envs, which have one agent each; None: they have several.
-        counts: numbers of steps and episodes, to be continued.
 
     Attributes:
         counts: numbers of steps and episodes.
@@ -272,12 +271,11 @@ class Sampler:
 
     quota: Quota
 
-    def __init__(self, envs: Any, lone_policy: str | None, counts: dict[str, int]) -> None:
-        self.counts, self._envs, self._worker, self._lone_policy = counts, envs, envs.worker, lone_policy
+    def __init__(self, envs: Any, lone_policy: str | None) -> None:
+        self.counts, self._envs, self._worker = envs.counts, envs, envs.worker
         self._failures, self._timer, n_envs = envs.failures, envs.timer, envs.host.spec.num_envs
         self._slots = Slots(envs.worker, n_envs)
-        if lone_policy is not None:
-            self._slots.rows_of(lone_policy)  # raises if the policy cannot be served
+        self._lone_rows = None if lone_policy is None else self._slots.rows_of(lone_policy)
         kind: type[Agents] = ManyAgents if lone_policy is None else LoneAgents
         self.agents = kind(envs.host, self._slots, envs.timer, self._announce)
         self._maker = BatchMaker(envs.worker, self._slots, envs.unroll_ids)
@@ -317,6 +315,19 @@ class Sampler:
             for rows in slots.policies.values():
                 rows.add_values()
         return self._hand_out(cuts, complete)
+
+    def use_policy_of(self, policies: Mapping[str, Any]) -> str | None:
+        """Let the worker's first policy act in envs with one agent if the acting one was removed; return its id.
+
+        Then running episodes are given up, and transitions that were not handed out are discarded.
+        """
+        rows = self._lone_rows
+        if rows is not None and policies and policies.get(rows.policy_id) is not rows.policy:
+            self.start_over()
+            self.discard_waiting()
+            self._discard_replaced()
+            rows = self._lone_rows = self._slots.rows_of(next(iter(policies)))
+        return None if rows is None else rows.policy_id
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of new ones."""
@@ -418,15 +429,11 @@ class Sampler:
 
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
         """Create the next episodes in these envs, unless they are created and wait for their reset."""
-        worker, slots, lone_policy = self._worker, self._slots, self._lone_policy
+        worker, slots, lone_rows = self._worker, self._slots, self._lone_rows
         for env in envs:
             running = slots.episodes[env]
             if running is None or running.has_begun:
-                mapping = (
-                    with_worker_argument(worker.policy_mapping_fn)
-                    if lone_policy is None
-                    else lambda *_, **__: lone_policy
-                )
+                mapping = with_worker_argument(worker.policy_mapping_fn) if lone_rows is None else lone_rows.map_agent
                 number = next(self._envs.episode_ids)
                 episode = Episode(number, env, slots, worker, worker.policy_map, mapping)
                 self.agents.enter(env, episode)
@@ -439,14 +446,14 @@ class Sampler:
 
     def _call(self, event: str, env: int, episode: Any) -> None:
         """Call the listener to an event, with the episode of an env, or with an exception in its place."""
-        worker, view, callback = self._worker, self._envs.view, self._listeners[event]
+        worker, callback = self._worker, self._listeners[event]
         if callback is not None:
-            envs = view.envs
+            envs = self._envs.envs
             callback(
                 episode=episode,
                 worker=worker,
                 env_runner=worker,
-                base_env=view,
+                base_env=self._envs,
                 env=envs[env] if env < len(envs) else None,
                 policies=worker.policy_map,
                 env_index=env,

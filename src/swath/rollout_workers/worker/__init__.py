@@ -2,6 +2,6 @@
 
 RolloutWorker                what users call
   ├─ Envs                                the sub-envs, their host, and the sampler of their rows
-  ├─ policies, learning                  functions that change and update the worker's policies
+  ├─ policies                            functions that change and update the worker's policies
   └─ setup                               arguments, seeds, the log, and rows of a dataset
 """

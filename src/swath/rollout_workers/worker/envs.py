@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from itertools import count
-from typing import Any, TypeVar
+from typing import Any, Self, TypeVar
 
 import gymnasium as gym
 
@@ -17,8 +17,7 @@ from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.rollout.spaces import Leaves
 from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.config.envs import env_space
-from swath.rollout_workers.config.policy_spec import map_to_default, with_worker_argument
+from swath.rollout_workers.config.policy_spec import env_space, map_to_default, with_worker_argument
 from swath.rollout_workers.env_runner import EnvContext
 from swath.rollout_workers.metrics import COUNTERS, MetricsLog, PerfStats
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
@@ -38,32 +37,8 @@ LONGEST_DELAY = 5.0
 T = TypeVar("T")
 
 
-class EnvView:
-    """All envs of a worker, as callbacks see them.
-
-    Args:
-        host: steps them.
-        spaces: of one sub-env, before preprocessing.
-    """
-
-    def __init__(self, host: ArrayHost, spaces: tuple[Any, Any]) -> None:
-        self._host, self.stop, self.num_envs = host, host.close, host.spec.num_envs
-        self.observation_space, self.action_space = spaces
-        self.vector_env = self
-
-    def get_sub_environments(self) -> list[Any]:
-        """Return the sub-envs, or the vector env if it shows none."""
-        env = self._host.env
-        if isinstance(env, list):
-            return list(env)
-        sub_envs = env.get_sub_environments() if isinstance(env, VectorEnv) else getattr(env, "envs", ())
-        return list(sub_envs) if sub_envs and isinstance(sub_envs, list | tuple) else [env]
-
-    envs = property(get_sub_environments)
-
-
 class Envs:
-    """The envs of a worker: checked, and shown to callbacks; all are closed if the creator fails.
+    """The envs of a worker, as callbacks see them: checked, and all closed if the creator fails.
 
     Args:
         worker: the `RolloutWorker`.
@@ -74,8 +49,9 @@ class Envs:
         is_empty: the creator made no env; then the other attributes are missing.
         contexts: by number of the sub-env; copies for all but the first sub-env of a vector env.
         host: steps the envs.
-        view: all envs, as callbacks see them.
-        spaces: of one sub-env, before preprocessing.
+        num_envs: number of sub-envs.
+        observation_space: of one sub-env, before preprocessing.
+        action_space: of one sub-env, before preprocessing.
         failures: handles envs that raise.
         log: keeps the metrics of episodes.
         timer: times the steps.
@@ -104,10 +80,10 @@ class Envs:
                 return
             self.host = self._host_of(envs)
             self._has_agents = isinstance(envs[0], MultiAgentEnv)
-            self.spaces = (env_space(envs[0], "observation"), env_space(envs[0], "action"))
-            self.view = EnvView(self.host, self.spaces)
-            self._rebuilds = [0] * self.host.spec.num_envs
-            for number in range(len(envs), self.host.spec.num_envs):
+            self.observation_space, self.action_space = env_space(envs[0], "observation"), env_space(envs[0], "action")
+            self.num_envs, self.stop = self.host.spec.num_envs, self.host.close
+            self._rebuilds = [0] * self.num_envs
+            for number in range(len(envs), self.num_envs):
                 self.contexts[number] = worker.env_context.copy_with_overrides(vector_index=number)
             rebuild = self._rebuild if isinstance(self.host, EnvListHost | MultiAgentHost) else None
             self.failures = VoidRows(self._restarts(), rebuild, self._next_seed, self._check)
@@ -119,6 +95,21 @@ class Envs:
         env = self.host.env
         return env[0] if isinstance(env, list) else env
 
+    @property
+    def vector_env(self) -> Self:
+        """Return these envs, under RLlib's name for those that a view is of."""
+        return self
+
+    def get_sub_environments(self) -> list[Any]:
+        """Return the sub-envs, or the vector env if it shows none."""
+        env = self.host.env
+        if isinstance(env, list):
+            return list(env)
+        sub_envs = env.get_sub_environments() if isinstance(env, VectorEnv) else getattr(env, "envs", ())
+        return list(sub_envs) if sub_envs and isinstance(sub_envs, list | tuple) else [env]
+
+    envs = property(get_sub_environments)
+
     def begin_sampling(self) -> None:
         """Create the sampler, once the worker has its policies.
 
@@ -129,7 +120,8 @@ class Envs:
         if not self._has_agents and len(self.worker.policy_map) > 1:
             ids = sorted(self.worker.policy_map)
             raise ValueError(f"policies {ids} for {self.first}, which has one agent; give one policy")
-        self._create_sampler()
+        self.sampler = Sampler(self, None if self._has_agents else next(iter(self.worker.policy_map)))
+        self._set_quota()
 
     def sample(
         self, complete: Callable[[dict[str, SampleBatch], int], T], *, explore: bool | None, force_reset: bool
@@ -145,36 +137,22 @@ class Envs:
             self._use_present_policy()
         if force_reset:
             self.sampler.start_over()
-        self.sampler.quota = self._quota()
+        self._set_quota()
         return self.sampler.sample(self.worker.policy_version, explore, complete)
 
     def _use_present_policy(self) -> None:
-        """Create a new sampler if the acting policy was removed; check that the mapping names the acting policy."""
-        policies, mapping = self.worker.policy_map, self.worker.policy_mapping_fn
-        if policies.get(self._lone_id) is not self._lone_policy and policies:
-            self.sampler.start_over()
-            self.sampler.discard_waiting()
-            self._create_sampler()
-        policy_id = self._lone_id
+        """Let another policy act if the acting one was removed; check that the mapping names the acting policy."""
+        mapping, lone_policy = self.worker.policy_mapping_fn, self.sampler.use_policy_of(self.worker.policy_map)
         if mapping is not map_to_default:
             policy_id = with_worker_argument(mapping)(LONE_AGENT, None, worker=self.worker)
-        if policy_id != self._lone_id:
-            reason = f"in an env with one agent {self._lone_id!r} acts"
-            raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {LONE_AGENT!r}; {reason}")
+            if policy_id != lone_policy:
+                reason = f"in an env with one agent {lone_policy!r} acts"
+                raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {LONE_AGENT!r}; {reason}")
 
-    def _create_sampler(self) -> None:
-        """Create a sampler, which continues the counts of the previous one."""
-        policy_id = None
-        if not self._has_agents:
-            policy_id, policy = next(iter(self.worker.policy_map.items()))
-            self._lone_id, self._lone_policy = policy_id, policy
-        self.sampler = Sampler(self, policy_id, self.counts)
-        self.sampler.quota = self._quota()
-
-    def _quota(self) -> Quota:
-        """Return the quota by the present config."""
-        worker, n = self.worker, self.host.spec.num_envs
-        return Quota.of(worker.config, worker.worker_index, n, many_agents=self._has_agents)
+    def _set_quota(self) -> None:
+        """Set the quota of batches by the present config."""
+        worker = self.worker
+        self.sampler.quota = Quota.of(worker.config, worker.worker_index, self.num_envs, many_agents=self._has_agents)
 
     def _restarts(self) -> Restarts | None:
         """Return how often envs that raise are rebuilt; None if that is not allowed."""
@@ -189,7 +167,7 @@ class Envs:
         first = (self.worker.worker_index << WORKER_BITS) + (self.worker.life << LIFE_BITS)
         self.episode_ids, self.unroll_ids = count(first), count(first)
         self.failures.give_up_episodes()
-        self.failures.set_seeds(None if seeds is None else seeds.env_seeds(self.host.spec.num_envs))
+        self.failures.set_seeds(None if seeds is None else seeds.env_seeds(self.num_envs))
 
     def _rebuild(self, env: int) -> None:
         assert isinstance(self.host, EnvListHost | MultiAgentHost)
@@ -199,7 +177,7 @@ class Envs:
         """Count a rebuild of an env and return its new seed."""
         self._rebuilds[env] += 1
         seeds: Seeds | None = self.worker.seeds
-        return None if seeds is None else seeds.rebuilt_env_seed(env, self.host.spec.num_envs, self._rebuilds[env])
+        return None if seeds is None else seeds.rebuilt_env_seed(env, self.num_envs, self._rebuilds[env])
 
     def _check(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
         """Return the errors of envs whose observations the sampler cannot use."""

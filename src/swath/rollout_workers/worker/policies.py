@@ -1,4 +1,4 @@
-"""The policies of a rollout worker: how they are built, removed, given weights and restored."""
+"""The policies of a rollout worker: how they are built, removed, updated, given weights and restored."""
 
 from __future__ import annotations
 
@@ -9,15 +9,22 @@ from copy import deepcopy
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, TypeAlias
 
-from swath.errors import warn
+from swath.errors import warn_of_no_effect
+from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig, PolicySetup
 from swath.rollout_workers.config.policy_spec import PolicySpec, is_policy_to_train
 from swath.rollout_workers.filters import get_filter
 from swath.rollout_workers.nests import map_nest, template_of
-from swath.rollout_workers.preprocessors import NoPreprocessor, get_preprocessor
+from swath.rollout_workers.policies.learning import require_same
+from swath.rollout_workers.processing import NoPreprocessor, get_preprocessor
 
 Weights: TypeAlias = dict[str, dict[str, Any]]
 """Arrays by name by policy id."""
+
+Batch: TypeAlias = SampleBatch | MultiAgentBatch
+PolicyBatches: TypeAlias = list[tuple[str, Any, SampleBatch]]
+"""Policy id, policy and its batch."""
 
 TIMESTEP, UPDATES = "timestep", "num_grad_updates_per_policy"
 
@@ -119,6 +126,42 @@ def learns(worker: Any, policy_id: str, batch: Any = None) -> bool:
     return worker.is_policy_to_train is None or bool(worker.is_policy_to_train(policy_id, batch))
 
 
+def batches_to_learn(worker: Any, samples: Batch, *, single_agent: bool = False) -> PolicyBatches:
+    """Return the policies that learn from a batch, with their rows, in the same order on all ranks.
+
+    Args:
+        worker: has the policies.
+        samples: the batch.
+        single_agent: the batch is of the default policy alone, which learns in any case.
+
+    Raises:
+        TypeError: another kind of batch.
+        ValueError: `single_agent`, but the batch is of other policies; or other ranks have other policies.
+    """
+    if not isinstance(samples, SampleBatch | MultiAgentBatch):
+        raise TypeError(f"samples is of type {type(samples).__name__}; give a SampleBatch or a MultiAgentBatch")
+    batches = samples.as_multi_agent().policy_batches
+    if single_agent and set(batches) != {DEFAULT_POLICY_ID}:
+        raise ValueError(f"single_agent=True is for a batch of {DEFAULT_POLICY_ID!r}, not of {sorted(batches)}")
+    ids = [pid for pid in batches if single_agent or (pid in worker.policy_map and learns(worker, pid, samples))]
+    if worker.learns_on_ranks:
+        require_same(sorted(ids), "policies in the batch")
+        ids.sort()
+    return [(policy_id, require_policy(worker, policy_id), batches[policy_id]) for policy_id in ids]
+
+
+def apply_gradients(worker: Any, grads: Any) -> bool:
+    """Apply gradients to the policies that learn, all or nothing; return whether any policy has changed."""
+    by_policy = grads if isinstance(grads, Mapping) else {DEFAULT_POLICY_ID: grads}
+    policies = {policy_id: require_policy(worker, policy_id) for policy_id in by_policy}
+    steps = [(policies[policy_id], list(by_policy[policy_id])) for policy_id in policies if learns(worker, policy_id)]
+    for policy, gradients in steps:
+        policy.check_gradients(gradients)
+    for policy, gradients in steps:
+        policy.apply_gradients(gradients)
+    return bool(steps)
+
+
 def complete_specs(worker: Any, spaces: Any, specs: Mapping[str, PolicySpec] | None = None) -> PolicySetup:
     """Return complete specs of the policies, by default the config's, and the function that says which learn."""
     config: AlgorithmConfig = worker.config
@@ -169,9 +212,8 @@ def forget_policy(worker: Any, policy_id: str) -> None:
 def copy_weights(worker: Any, weights: Any) -> None:
     """Copy weights into the worker's policies, all or none; warn once of weights for an unknown policy."""
     weights = fetch_from_ray(weights)
-    for policy_id in sorted(weights.keys() - worker.policy_map.keys() - worker.warned_policies):
-        worker.warned_policies.add(policy_id)
-        warn(f"set_weights was given weights of policy {policy_id!r}, which this worker does not have; they are unused")
+    for policy_id in sorted(weights.keys() - worker.policy_map.keys()):
+        warn_of_no_effect(f"set_weights for the policy {policy_id!r}", "this worker does not have it")
     policies = {policy_id: worker.policy_map[policy_id] for policy_id in weights if policy_id in worker.policy_map}
     with ExitStack() as undo:
         for policy_id, policy in policies.items():

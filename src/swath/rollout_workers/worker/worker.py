@@ -25,13 +25,12 @@ from swath.rollout_workers.env_runner import EnvContext, EnvRunner
 from swath.rollout_workers.filters import Filter, copy_filters, rebase_all
 from swath.rollout_workers.metrics import COUNTERS, RolloutMetrics
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
-from swath.rollout_workers.policies.learning import learn_in_passes
+from swath.rollout_workers.policies.learning import join_ranks, learn_in_passes, leave_ranks
 from swath.rollout_workers.policies.torch import device_of
-from swath.rollout_workers.preprocessors import Preprocessor
-from swath.rollout_workers.worker import learning, policies
+from swath.rollout_workers.processing import Preprocessor
+from swath.rollout_workers.worker import policies
 from swath.rollout_workers.worker.envs import Envs
-from swath.rollout_workers.worker.learning import Batch
-from swath.rollout_workers.worker.policies import NewPolicy, Weights
+from swath.rollout_workers.worker.policies import Batch, NewPolicy, Weights
 from swath.rollout_workers.worker.setup import DatasetReader, RolloutOptions, Seeds, WorkerLog
 
 
@@ -106,7 +105,6 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         self.policy_overrides: dict[str, dict[str, Any]] = {}
         self.policy_mapping_fn = config.policy_mapping_fn
         self.global_vars: dict[str, Any] = {policies.TIMESTEP: 0, policies.UPDATES: {}}
-        self.warned_policies: set[str] = set()
         self.last_batch: Batch | None = None
         self.envs: Envs | None = None
         variables = config[f"extra_python_environs_for_{'worker' if self.worker_index else 'driver'}"]
@@ -149,7 +147,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
     @property
     def async_env(self) -> Any:
         """Return the view of all envs; None without env."""
-        return None if self.envs is None else self.envs.view
+        return self.envs
 
     def get_spaces(self) -> dict[str, tuple[Any, Any]]:
         """Return `(observation_space, action_space)` by policy id, before preprocessing; the env's under `"__env__"`.
@@ -158,20 +156,22 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         """
         specs = self.policy_dict.items()
         spaces = {policy_id: (spec.observation_space, spec.action_space) for policy_id, spec in specs}
-        env = (self._options.spaces or {}).get("__env__") if self.envs is None else self.envs.spaces
+        env = (self._options.spaces or {}).get("__env__")
+        if self.envs is not None:
+            env = self.envs.observation_space, self.envs.action_space
         return spaces if env is None else {**spaces, "__env__": env}
 
     spaces = property(get_spaces)
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
         """Return `func(sub_env)` for each sub-env, or for the vector env if it shows none; empty without env."""
-        return [] if self.envs is None else [func(env) for env in self.envs.view.envs]
+        return [] if self.envs is None else [func(env) for env in self.envs.envs]
 
     def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """Return `func(sub_env, context)` for each sub-env; the context's `vector_index` is the sub-env's number."""
         if self.envs is None:
             return []
-        return [func(env, self.envs.contexts[i]) for i, env in enumerate(self.envs.view.envs)]
+        return [func(env, self.envs.contexts[i]) for i, env in enumerate(self.envs.envs)]
 
     def assert_healthy(self) -> None:
         """Raise `AssertionError` if the worker was stopped, or has no policy."""
@@ -268,8 +268,8 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
             ValueError: `single_agent`, but the batch is of other policies.
         """
         with self._working():
-            select = learning.default_policy_batch if single_agent else learning.trainable_batches
-            found = {pid: policy.compute_gradients(batch) for pid, policy, batch in select(self, samples)}
+            batches = policies.batches_to_learn(self, samples, single_agent=bool(single_agent))
+            found = {policy_id: policy.compute_gradients(batch) for policy_id, policy, batch in batches}
         if single_agent:
             gradients, info = found[DEFAULT_POLICY_ID]
             return gradients, info
@@ -285,7 +285,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
             FloatingPointError: gradients that are not finite; nothing is applied.
         """
         with self._working():
-            if learning.apply_gradients(self, grads):
+            if policies.apply_gradients(self, grads):
                 self._count_weight_change()
 
     def setup_torch_data_parallel(
@@ -309,14 +309,14 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
                 ranks'.
         """
         with self._working():
-            learning.join_ranks(self.policy_map, url, world_rank, world_size, backend, timeout_s)
+            join_ranks(self.policy_map, url, world_rank, world_size, backend, timeout_s)
         self.learns_on_ranks = True
         self._count_weight_change()
 
     def teardown_torch_data_parallel(self) -> None:
         """Leave the ranks and learn alone again; do nothing outside a group."""
         if self.learns_on_ranks:
-            learning.leave_ranks(self.policy_map)
+            leave_ranks(self.policy_map)
             self.learns_on_ranks = False
 
     def policy_setting(self, policy_id: str, name: str) -> Any:
@@ -363,11 +363,10 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         policies_to_train: Collection[str] | Callable[..., bool] | None = None,
     ) -> None:
         """Remove a policy; its agents keep it until their episodes end. Raise `ValueError` for an unknown id."""
-        policies.check_policy_functions(policy_mapping_fn, policies_to_train)
         if policy_id not in self.policy_map:
             raise ValueError(f"there is no policy {policy_id!r}; there are {sorted(self.policy_map)}")
-        policies.forget_policy(self, policy_id)
         policies.set_policy_functions(self, policy_mapping_fn, policies_to_train)
+        policies.forget_policy(self, policy_id)
 
     def for_policy(self, func: Callable[..., Any], policy_id: str = DEFAULT_POLICY_ID, **kwargs: Any) -> Any:
         """Return `func(policy, **kwargs)`; raise `KeyError` if there is no policy of this id."""
@@ -379,8 +378,8 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
 
     def foreach_policy_to_train(self, func: Callable[..., Any], **kwargs: Any) -> list[Any]:
         """Return `func(policy, policy_id, **kwargs)` for each policy that learns."""
-        learning_ids, items = self.get_policies_to_train(), list(self.policy_map.items())
-        return [func(policy, policy_id, **kwargs) for policy_id, policy in items if policy_id in learning_ids]
+        learning = [policy_id for policy_id in self.policy_map if policies.learns(self, policy_id)]
+        return [func(self.policy_map[policy_id], policy_id, **kwargs) for policy_id in learning]
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
         """Set the mapping of agents to policies for new episodes; raise `ValueError` if it cannot be called."""
@@ -529,7 +528,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
     def __repr__(self) -> str:
         if not hasattr(self, "env_context"):  # Ray asks for it also when building has failed
             return "<RolloutWorker that was not built>"
-        n_envs = 0 if self.envs is None else self.envs.host.spec.num_envs
+        n_envs = 0 if self.envs is None else self.envs.num_envs
         place = f"{self.worker_index}/{self.num_workers}"
         steps = f"{self.counters['env_steps_sampled']:,} env steps, version {self.policy_version}"
         return f"<RolloutWorker {place}: {n_envs} envs, {len(self.policy_map)} policies; {steps}>"
@@ -565,7 +564,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
     def _update(self, samples: Batch, update: Callable[[Any, SampleBatch], Any]) -> dict[str, Any]:
         """Return `update(policy, batch)` for each policy that learns; the version grows even if one raises."""
         with self._working():
-            batches = learning.trainable_batches(self, samples)
+            batches = policies.batches_to_learn(self, samples)
             try:
                 return {policy_id: update(policy, batch) for policy_id, policy, batch in batches}
             finally:

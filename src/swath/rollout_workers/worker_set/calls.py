@@ -58,12 +58,6 @@ def renamed(keywords: dict[str, Any]) -> dict[str, Any]:
     return {names.get(name, name): value for name, value in keywords.items()}
 
 
-def local_reply(worker: Any, call: Call) -> Reply:
-    """Run a call on the local worker."""
-    outcome = run_and_capture(run_on, worker, *call[1:])
-    return Reply(0, None, error=outcome.exception) if isinstance(outcome, Error) else Reply(0, outcome.value)
-
-
 def assign_calls(func: Any, kwargs: Any, workers: Sequence[int], *, one_each: bool) -> list[tuple[int, Call]]:
     """Return workers with their calls: a single call goes to each worker, a list is assigned in turn.
 
@@ -99,7 +93,11 @@ def call_workers(
     remote = {worker: call for worker, call in assigned.items() if worker}
     requests = dict[int, Request]()
     group.call_free(remote, requests)
-    replies = [local_reply(local, assigned[0])] if 0 in assigned else []
+    replies = list[Reply]()
+    if 0 in assigned:
+        outcome = run_and_capture(run_on, local, *assigned[0][1:])
+        error = outcome.exception if isinstance(outcome, Error) else None
+        replies.append(Reply(0, None if isinstance(outcome, Error) else outcome.value, error=error))
     replies += group.replies(remote, timeout, requests=requests) if timeout else []
     kept = [reply for reply in replies if not (raises and group.is_tolerated(reply.error))]
     entries = [(reply.worker, reply.result if reply.error is None else Error(reply.error)) for reply in kept]

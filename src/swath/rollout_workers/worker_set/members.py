@@ -6,26 +6,48 @@ change ─▶ channel ─▶ with the next request to each worker ─▶ `Rollou
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from swath.errors import Closed, FleetFailed, PlacementFailed, WorkerLate, WorkerLost, warn
 from swath.group.group import Counters
+from swath.options import Restarts, Survival
+from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.worker.policies import NewPolicy, check_policy_functions
 from swath.rollout_workers.worker_set import actor
 from swath.rollout_workers.worker_set.calls import TIMEOUT_S
 from swath.rollout_workers.worker_set.group import Batch, RolloutGroup
-from swath.rollout_workers.worker_set.recipe import Recipe
+from swath.weights.channel import Channel
+from swath.workers.base import Backend, Job
+from swath.workers.create import backend
+from swath.workers.fleet import Fleet
 from swath.workers.fleet_state import FIRST_LIFE
+from swath.workers.local import InlineBackend
+from swath.workers.tickets import Name
+
+LONGEST_DELAY_S = 30.0
+SETTING_NAMES = {
+    "fragment_timeout_s": "env_runner_hang_timeout_s",
+    "placement_timeout_s": "env_runner_restore_timeout_s",
+}
+"""Settings by their names in the fleet."""
+
+PRELOAD = [f"swath.rollout_workers.{module}" for module in ("worker_set.actor", "worker.worker", "policies.ppo")]
+"""Modules that most workers need."""
 
 
 class Members:
     """The workers of a set.
 
     Args:
-        recipe: how they are built; its config says how many.
+        config: of the set; it says how many there are, and is changed with their number.
+        make: builds a worker.
+        log_dir: workers write to folders in it; None: nothing is written.
+        place: name of the backend; None: Ray if it runs in this process, else processes.
         report: called with the ids of workers that came back.
         wants_local: a local worker is built even if it has no env.
 
@@ -36,10 +58,20 @@ class Members:
         is_stopped: whether they were stopped.
     """
 
-    def __init__(self, recipe: Recipe, report: Callable[[list[int]], None], *, wants_local: bool) -> None:
-        self._recipe, self._config, self._report, self._wants_local = recipe, recipe.config, report, wants_local
+    def __init__(
+        self,
+        config: AlgorithmConfig,
+        make: Callable[..., Any],
+        log_dir: str | None,
+        place: str | None,
+        report: Callable[[list[int]], None],
+        *,
+        wants_local: bool,
+    ) -> None:
+        self._config, self._make, self._log_dir, self._place = config, make, log_dir, place
+        self._report, self._wants_local = report, wants_local
         self.local: Any = None
-        self.group: RolloutGroup = recipe.empty_group()
+        self.group: RolloutGroup = self._group_in(InlineBackend(), 0)  # without workers
         self.shared: dict[str, Any] = {}
         self._kept: list[Batch] = []  # collected by a `sample` that raised afterwards
         self.is_stopped = False
@@ -49,7 +81,7 @@ class Members:
         config, number = self._config, self._config.num_env_runners
         has_env = not number or config.create_local_env_runner or config.create_env_on_local_worker
         if self._wants_local and has_env:
-            self.local = self._recipe.worker(FIRST_LIFE, number)()
+            self.local = self._maker(FIRST_LIFE, number)()
         if number:
             self.grow(number, waits=config.validate_env_runners_after_construction)
 
@@ -64,7 +96,7 @@ class Members:
         self._config.num_env_runners = len(self.group.ids()) + n
         if are_first:
             version = self.group.channel.version
-            self.group = self._recipe.remote_group(0 if waits else n)
+            self.group = self._remote_group(0 if waits else n)
             self.group.channel.publish({}, version=version)
         try:
             self.group.fleet.add(n if waits else 0)
@@ -75,7 +107,7 @@ class Members:
             self._config.num_env_runners = len(self.group.ids())
         if are_first:
             if self._wants_local and self.local is None:
-                self.local = self._recipe.worker(FIRST_LIFE, n, self.ask_first("get_spaces"))()
+                self.local = self._maker(FIRST_LIFE, n, self.ask_first("get_spaces"))()
             filters = {f"{actor.FILTER}{pid}": filter_ for pid, filter_ in self.ask_first("get_filters").items()}
             self.publish(self.ask_first("get_weights"), {**self.shared, **filters})
             if waits:
@@ -199,6 +231,7 @@ class Members:
 
     def policy_ids(self) -> set[str]:
         """Return the ids of the policies that all workers have."""
+        self.look()
         if self.local is not None:
             return set(self.local.policy_map)
         specs = {**self._config.policies, **actor.by_policy(self.shared, actor.POLICY)}
@@ -221,6 +254,7 @@ class Members:
 
     def set_policy_functions(self, mapping: Any, to_train: Any, removed: str | None = None) -> None:
         """Set which policy acts for an agent and which learn, unless None; also remove a policy, if its id is given."""
+        self.look()
         check_policy_functions(mapping, to_train)
         functions = {actor.MAPPING: mapping, actor.TO_TRAIN: to_train}
         changes: dict[str, Any] = {} if removed is None else {f"{actor.POLICY}{removed}": {}}
@@ -248,3 +282,47 @@ class Members:
         if self.local is not None:
             self.local.num_workers = number
         self.share({actor.NUM_WORKERS: number})
+
+    def _maker(self, name: Name, number: int, spaces: Any = None) -> partial[Any]:
+        """Return the function that builds a life of a worker in a set of `number` remote workers."""
+        log_dir = self._log_dir and f"{self._log_dir}/worker_{name.worker}"
+        numbers = {"worker_index": name.worker, "recreated_worker": name.life, "num_workers": number}
+        return partial(self._make, **numbers, log_dir=log_dir, spaces=spaces)
+
+    def _remote_group(self, n_started: int) -> RolloutGroup:
+        """Return a group in the backend; start `n_started` workers at once, without waiting for them."""
+        ray = sys.modules.get("ray")
+        place = self._place or ("ray" if ray is not None and ray.is_initialized() else "process")
+        if place != "ray" and (resources := self._config.custom_resources_per_env_runner):
+            raise ValueError(f"custom_resources_per_env_runner={resources} are on Ray only, not with backend={place!r}")
+        try:
+            remote = backend(place, preload=PRELOAD)
+        except ImportError as error:
+            raise RuntimeError(f"backend={place!r} cannot be used: {error}") from error
+        self._place = place
+        return self._group_in(remote, n_started)
+
+    def _group_in(self, remote: Backend, n_started: int) -> RolloutGroup:
+        config, delay = self._config, self._config.delay_between_env_runner_restarts_s
+        max_restarts = config.max_num_env_runner_restarts if config.restart_failed_env_runners else 0
+        # a busy worker of an inline backend cannot be ended
+        hang_timeout_s = None if isinstance(remote, InlineBackend) else config.env_runner_hang_timeout_s
+        survival = Survival(
+            Restarts(max_per_worker=max_restarts, backoff_s=delay, backoff_max_s=max(delay, LONGEST_DELAY_S)),
+            min_workers=1,
+            fragment_timeout_s=hang_timeout_s,
+            placement_timeout_s=config.env_runner_restore_timeout_s,
+            names=SETTING_NAMES,
+        )
+        fleet = Fleet(remote, partial(self._job, hang_timeout_s), n_started, survival, first=1)
+        return RolloutGroup(fleet, Channel(remote.share), config)
+
+    def _job(self, hang_timeout_s: float | None, name: Name) -> Job:
+        config = self._config
+        resources: dict[str, Any] = {}
+        if self._place == "ray":
+            resources = {"num_cpus": config.num_cpus_per_env_runner, "num_gpus": config.num_gpus_per_env_runner}
+            resources["resources"] = dict(config.custom_resources_per_env_runner)
+        make = self._maker(name, max(name.worker, config.num_env_runners))
+        build = partial(actor.RolloutActor, make, name, make.keywords["log_dir"], hang_timeout_s)
+        return Job(build, name, max(1, int(config.num_cpus_per_env_runner)), resources=resources)

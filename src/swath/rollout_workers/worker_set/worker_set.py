@@ -22,7 +22,7 @@ from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.batches.sample_batch import concat_samples
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
-from swath.rollout_workers.config.envs import creator_of
+from swath.rollout_workers.env_runner import creator_of
 from swath.rollout_workers.filters import FilterManager
 from swath.rollout_workers.worker.policies import NewPolicy
 from swath.rollout_workers.worker.worker import RolloutWorker
@@ -30,7 +30,6 @@ from swath.rollout_workers.worker_set import actor, calls
 from swath.rollout_workers.worker_set.calls import TIMEOUT_S, Functions, Keywords, OnError, seconds_to_wait
 from swath.rollout_workers.worker_set.group import FILTERS, Batch, Event, Reply
 from swath.rollout_workers.worker_set.members import Members
-from swath.rollout_workers.worker_set.recipe import Recipe
 
 COUNTED = ("frames", "batches", "fps", "seconds", "seconds_waiting")
 
@@ -101,7 +100,7 @@ class WorkerSet:
         arguments: dict[str, Any] = {"env_creator": creator, "validate_env": validate_env, "config": config}
         make = partial(RolloutWorker, **arguments, default_policy_class=default_policy_class)
         wants_local = (local_worker if local_env_runner is None else local_env_runner) or not config.num_env_runners
-        self._members = Members(Recipe(config, make, logdir, backend), self._report_returned, wants_local=wants_local)
+        self._members = Members(config, make, logdir, backend, self._report_returned, wants_local=wants_local)
         self._callbacks, self._counters, self._returned = callbacks_of(config), Counters(), list[int]()
         if _setup:
             try:
@@ -520,7 +519,6 @@ class WorkerSet:
             ValueError: not exactly one of class and policy; a `module_spec`.
             Exception: what building it raised, in the first worker by id; then no worker has it.
         """
-        self._members.look()
         if new.policy_id in (policy_ids := self._members.policy_ids()):
             raise KeyError(f"policy_id={new.policy_id!r} is taken; there are {sorted(policy_ids)}")
         self._members.add_policy(new)
@@ -533,19 +531,16 @@ class WorkerSet:
         policies_to_train: Any = None,
     ) -> None:
         """Remove a policy from all workers, also from later ones; raise `ValueError` for an unknown id."""
-        self._members.look()
         if policy_id not in (policy_ids := self._members.policy_ids()):
             raise ValueError(f"policy_id={policy_id!r} is unknown; there are {sorted(policy_ids)}")
         self._members.set_policy_functions(policy_mapping_fn, policies_to_train, removed=policy_id)
 
     def set_policy_mapping_fn(self, policy_mapping_fn: Callable[..., str] | None = None) -> None:
         """Set in all workers, also later ones, which policy acts for an agent in new episodes."""
-        self._members.look()
         self._members.set_policy_functions(policy_mapping_fn, None)
 
     def set_is_policy_to_train(self, is_policy_to_train: Any) -> None:
         """Set in all workers, also later ones, which policies learn, as `RolloutWorker.set_is_policy_to_train`."""
-        self._members.look()
         if is_policy_to_train is None:
             raise TypeError("is_policy_to_train=None: give ids, or f(policy_id, batch=None) -> bool")
         self._members.set_policy_functions(None, is_policy_to_train)
