@@ -27,7 +27,9 @@ def lazy(
         replaced: advice for names that users may look for here.
     """
     stub = Path(file).with_suffix(".pyi").read_text(encoding="utf-8")
-    modules = {name: module for module, name in re.findall(r"^from (\S+) import (\w+) as ", stub, re.MULTILINE)}
+    modules = {
+        name: module for module, name in re.findall(r"^from (\S+) import (?:\(\s+)?(\w+) as ", stub, re.MULTILINE)
+    }
     public = sorted(modules)
 
     def load(name: str) -> Any:

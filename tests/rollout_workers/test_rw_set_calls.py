@@ -70,11 +70,9 @@ REFUSED = [
     (ValueError, r"on_error=3 must be one of", lambda s: s.fetch_ready_async_reqs(on_error=3)),
     (ValueError, "timeout_seconds=-1 must be a finite number", lambda s: s.sample(timeout_seconds=-1)),
     (ValueError, "timeout_s='2' must be a finite number", lambda s: s.stop(timeout_s="2")),
-    (ValueError, "return_obj_refs=True is not", lambda s: s.foreach_worker(index, return_obj_refs=True)),
     (ValueError, "mark_healthy=True is not", lambda s: s.foreach_worker_async(index, mark_healthy=True)),
     (ValueError, "mark_healthy=True is not", lambda s: s.fetch_ready_async_reqs(mark_healthy=True)),
     (TypeError, "did you mean 'mark_healthy'", lambda s: s.foreach_worker(index, mark_health=True)),
-    (NotImplementedError, "a set builds its own", lambda s: s.reset([])),
 ]
 
 

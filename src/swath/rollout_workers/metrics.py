@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple, get_args
 
 import numpy as np
@@ -62,28 +62,18 @@ class RolloutMetrics(NamedTuple):
     @classmethod
     def of(cls, episode: Any, perf_stats: dict[str, float]) -> RolloutMetrics:
         """Build the metrics of an `Episode` that ended by itself."""
-        same = {name: getattr(episode, name) for name in ("agent_rewards", "custom_metrics", "hist_data", "media")}
-        return cls(
-            episode.length,
-            episode.total_reward,
-            perf_stats=perf_stats,
-            episode_reward_raw=episode.raw_reward,
-            env_index=episode.env_id,
-            **same,
-        )
+        sums = {"episode_reward_raw": episode.raw_reward, "env_index": episode.env_id, "perf_stats": perf_stats}
+        reported = {name: getattr(episode, name) for name in ("agent_rewards", "custom_metrics", "hist_data", "media")}
+        return cls(episode.length, episode.total_reward, **sums, **reported)
 
 
 class PerfStats:
     """A stopwatch for steps.
 
     `step` begins one, every 64th of which is timed: then `lap` counts what passed since the step or the last lap.
-
-    Args:
-        clock: gives seconds.
     """
 
-    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._clock = clock
+    def __init__(self) -> None:
         self._steps, self._since, self._measures = 0, 0.0, False
         self._seconds = dict.fromkeys(get_args(Part), 0.0)
 
@@ -92,12 +82,12 @@ class PerfStats:
         self._measures = self._steps % EVERY == 0
         self._steps += 1
         if self._measures:
-            self._since = self._clock()
+            self._since = time.perf_counter()
 
     def lap(self, part: Part) -> None:
         """Add the time since the last lap to this part, if the step is timed."""
         if self._measures:
-            now = self._clock()
+            now = time.perf_counter()
             self._seconds[part] += now - self._since
             self._since = now
 

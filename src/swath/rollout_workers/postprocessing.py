@@ -140,7 +140,10 @@ def compute_bootstrap_value(sample_batch: SampleBatch, policy: Any) -> SampleBat
     if np.ravel(sample_batch[ColumnNames.TERMINATEDS])[-1]:
         last = 0.0
     else:
-        last = as_array(policy.compute_values(_behind_the_last_row(sample_batch, policy))).item()
+        always = (ColumnNames.OBS, *filter(is_state_in, sample_batch))
+        views = {**dict.fromkeys(always, ViewRequirement()), **policy.view_requirements}
+        reached = sample_batch.get_single_step_input_dict(views, index="last")
+        last = as_array(policy.compute_values(reached)).item()
     after = np.append(np.ravel(values)[1:], np.float32(last))
     sample_batch[ColumnNames.VALUES_BOOTSTRAPPED] = after.reshape(values.shape)
     return sample_batch
@@ -209,10 +212,3 @@ def adjust_nstep(n_step: int, gamma: float, batch: MutableMapping[str, Any]) -> 
     for ahead in range(1, min(n_step, len(rewards))):
         total[:-ahead] += gamma**ahead * rewards[ahead:]
     batch[ColumnNames.REWARDS] = total
-
-
-def _behind_the_last_row(batch: SampleBatch, policy: Any) -> SampleBatch:
-    """Return the policy's input in the state that the last row reached: observation, states, and optional columns."""
-    always = (ColumnNames.OBS, *filter(is_state_in, batch))
-    views = {**{name: ViewRequirement() for name in always}, **policy.view_requirements}
-    return batch.get_single_step_input_dict(views, index="last")

@@ -183,7 +183,9 @@ def action_processor(space: Space, *, normalize: bool, clip: bool) -> Callable[[
     all_steps = [_transforms(leaf, normalize=normalize, clip=clip) for leaf in action_leaves(space)]
     if not any(all_steps):
         return None
-    return lambda leaves: [reduce(_then, steps, leaf) for leaf, steps in zip(leaves, all_steps, strict=True)]
+    return lambda leaves: [
+        reduce(lambda action, step: step(action), steps, leaf) for leaf, steps in zip(leaves, all_steps, strict=True)
+    ]
 
 
 def answer_leaves(space: Space, *, normalize: bool) -> tuple[Leaf, ...]:
@@ -280,10 +282,6 @@ def _unsquash(space: spaces.Box, low: Array) -> Transform:
         return lambda action: low + action
     exact, half = low.astype(np.float64), high.astype(np.float64) / 2 - low.astype(np.float64) / 2
     return lambda action: np.clip(exact + (action + 1.0) * half, low, high)
-
-
-def _then(action: Array, step: Transform) -> Array:
-    return step(action)
 
 
 def unscale_actions(space: Space, actions: Array) -> Array:

@@ -102,7 +102,7 @@ class ViewRequirement:
             ValueError: a space that JSON cannot describe.
         """
         assert self.space is not None  # since it was made
-        return {**{name: getattr(self, name) for name in _ARGUMENTS}, "space": _space_to_dict(self.space)}
+        return {**{name: getattr(self, name) for name in _ARGUMENTS}, "space": _to_json(self.space)}
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Self:
@@ -115,7 +115,7 @@ class ViewRequirement:
             TypeError: an entry that is no argument.
             ValueError: a description of no space that is known.
         """
-        return cls(**{**d, "space": d["space"] and _space_from_dict(d["space"])})
+        return cls(**{**d, "space": d["space"] and _space_from(d["space"])})
 
     def require_own_step(self, name: str) -> None:
         """Raise `ValueError` unless it is a view of the column's own step."""
@@ -127,53 +127,49 @@ class ViewRequirement:
 
 _ARGUMENTS = tuple(field.name for field in fields(ViewRequirement))
 
-# By RLlib's name of a kind of spaces: the class, and a function that returns its arguments for JSON.
-_KINDS: dict[str, tuple[Callable[..., Space[Any]], Callable[[Any], dict[str, Any]]]] = {
-    "box": (spaces.Box, lambda space: {**_lists(space, "low", "high"), "dtype": space.dtype.str}),
-    "discrete": (spaces.Discrete, lambda space: _lists(space, "n", "start")),
-    "multi-binary": (spaces.MultiBinary, lambda space: _lists(space, "n")),
-    "multi-discrete": (
-        spaces.MultiDiscrete,
-        lambda space: {**_lists(space, "nvec", "start"), "dtype": space.dtype.str},
-    ),
-    "text": (
-        spaces.Text,
-        lambda space: {**_lists(space, "max_length", "min_length"), "charset": "".join(space.character_list)},
-    ),
-    "tuple": (spaces.Tuple, lambda space: {"spaces": [*map(_space_to_dict, space.spaces)]}),
-    "dict": (
-        spaces.Dict,
-        lambda space: {"spaces": [(name, _space_to_dict(part)) for name, part in space.spaces.items()]},
-    ),
+# By RLlib's name of a kind of spaces: the class, and the attributes that it is built of.
+_KINDS: dict[str, tuple[Callable[..., Space[Any]], str]] = {
+    "box": (spaces.Box, "low high dtype"),
+    "discrete": (spaces.Discrete, "n start"),
+    "multi-binary": (spaces.MultiBinary, "n"),
+    "multi-discrete": (spaces.MultiDiscrete, "nvec start dtype"),
+    "text": (spaces.Text, "max_length min_length character_list"),
+    "tuple": (spaces.Tuple, "spaces"),
+    "dict": (spaces.Dict, "spaces"),
 }
 
 
-def _lists(space: Any, *attributes: str) -> dict[str, Any]:
-    return {name: np.asarray(getattr(space, name)).tolist() for name in attributes}
+def _to_json(value: Any) -> Any:
+    """Describe a space, or a value that it is built of, by texts, numbers, lists and dicts."""
+    if isinstance(value, Space):
+        kind = next((name for name, (kind, _) in _KINDS.items() if type(value) is kind), None)
+        if kind is None:
+            raise ValueError(f"{value!r} has no description that JSON can hold; use spaces of fixed structure")
+        return {"space": kind, **{name: _to_json(getattr(value, name)) for name in _KINDS[kind][1].split()}}
+    if isinstance(value, np.dtype):
+        return value.str
+    if isinstance(value, dict | tuple):
+        return [*map(_to_json, value)] if isinstance(value, tuple) else [[k, _to_json(v)] for k, v in value.items()]
+    return np.asarray(value).tolist()
 
 
-def _space_to_dict(space: Any) -> dict[str, Any]:
-    for name, (kind, arguments) in _KINDS.items():
-        if type(space) is kind:
-            return {"space": name, **arguments(space)}
-    raise ValueError(f"{space!r} has no description that JSON can hold; use gymnasium's spaces of fixed structure")
-
-
-def _space_from_dict(described: Mapping[str, Any]) -> Space[Any]:
-    """Build a space; nothing is unpickled."""
-    if described["space"] not in _KINDS:
-        raise ValueError(f"space={described['space']!r} is none of {', '.join(_KINDS)}; use what to_dict() returned")
-    arguments = {name: value for name, value in described.items() if name != "space"}
-    match described["space"]:
-        case "box":
-            arguments |= {bound: np.array(arguments[bound], arguments["dtype"]) for bound in ("low", "high")}
-        case "tuple":
-            arguments["spaces"] = [*map(_space_from_dict, arguments["spaces"])]
-        case "dict":
-            arguments["spaces"] = [(name, _space_from_dict(part)) for name, part in arguments["spaces"]]
+def _space_from(description: Mapping[str, Any]) -> Space[Any]:
+    """Build the space that `_to_json` described; nothing is unpickled."""
+    kind, arguments = description["space"], {name: value for name, value in description.items() if name != "space"}
+    if kind not in _KINDS:
+        raise ValueError(f"space={kind!r} is none of {', '.join(_KINDS)}; use what to_dict() returned")
     if "dtype" in arguments:
         arguments["dtype"] = np.dtype(arguments["dtype"])
-    return _KINDS[described["space"]][0](**arguments)
+    if kind == "box":
+        arguments |= {bound: np.array(arguments[bound], arguments["dtype"]) for bound in ("low", "high")}
+    elif kind == "text":
+        arguments["charset"] = "".join(arguments.pop("character_list"))
+    elif kind in ("tuple", "dict"):
+        parts = arguments["spaces"]
+        arguments["spaces"] = [
+            _space_from(part) if kind == "tuple" else (part[0], _space_from(part[1])) for part in parts
+        ]
+    return _KINDS[kind][0](**arguments)
 
 
 # Columns that hold what another held one step before.

@@ -254,7 +254,7 @@ class TorchPolicy(Policy):
         """
         info = self._backward(learning.training_batch(postprocessed_batch, self))
         gradients = [None if p.grad is None else p.grad.cpu() for p in self._parameters]
-        self._drop_gradients()
+        self.model.zero_grad()
         return gradients, info
 
     def apply_gradients(self, gradients: Iterable[Any]) -> None:
@@ -345,7 +345,7 @@ class TorchPolicy(Policy):
     def _backward(self, batch: SampleBatch) -> dict[str, Any]:
         """Compute gradients of the parameters, averaged and clipped; return the info. The batch becomes tensors."""
         batch.to_device(self.device).set_training()
-        self._drop_gradients()
+        self.model.zero_grad()
         self.model.train()
         try:
             torch.autograd.backward(self.loss(self.model, self.dist_class, batch))
@@ -372,12 +372,8 @@ class TorchPolicy(Policy):
             for group in self.optimizer.param_groups:
                 group["lr"] = self.cur_lr
         self.optimizer.step()
-        self._drop_gradients()
+        self.model.zero_grad()
         self.num_grad_updates += 1
-
-    def _drop_gradients(self) -> None:
-        for parameter in self._parameters:
-            parameter.grad = None
 
 
 def _number(value: Any) -> Any:

@@ -113,9 +113,8 @@ class BatchMaker:
 
     def _raw(self, policy: PolicyRows, transitions: Array) -> RawBatch | None:
         """Return a policy's transitions, without the chunks whose last info switches training off."""
-        order = np.lexsort(
-            (transitions["agent"], transitions["episode"], transitions["env"])
-        )  # stable: in time already
+        # stable: they are in order of time already
+        order = np.lexsort((transitions["agent"], transitions["episode"], transitions["env"]))
         records = records_at(transitions, order)
         starts = _starts(records, _CHUNK)
         lengths = np.diff(starts, append=len(records))

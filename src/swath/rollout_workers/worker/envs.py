@@ -151,8 +151,8 @@ class Envs:
 
     def _set_quota(self) -> None:
         """Set the quota of batches by the present config."""
-        worker = self.worker
-        self.sampler.quota = Quota.of(worker.config, worker.worker_index, self.num_envs, many_agents=self._has_agents)
+        config, index = self.worker.config, self.worker.worker_index
+        self.sampler.quota = Quota.of(config, index, self.num_envs, many_agents=self._has_agents)
 
     def _restarts(self) -> Restarts | None:
         """Return how often envs that raise are rebuilt; None if that is not allowed."""

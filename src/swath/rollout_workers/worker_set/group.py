@@ -287,17 +287,12 @@ class RolloutGroup(WorkerGroup):
         """
         deadline, remaining = time.monotonic() + timeout, timeout
         while True:
-            done = {
-                request for request in self.pending if request.ticket.done
-            }  # before the check: later ones end the wait
+            # before the check: later answers end the wait
+            done = {request for request in self.pending if request.ticket.done}
             if is_over() or remaining < 0:
                 return
-            self.wait(
-                [request for request in self.pending if request not in done],
-                lambda: False,
-                self.membership_version,
-                remaining,
-            )
+            unanswered = [request for request in self.pending if request not in done]
+            self.wait(unanswered, lambda: False, self.membership_version, remaining)
             self._require_few_deaths()
             remaining = deadline - time.monotonic()
 

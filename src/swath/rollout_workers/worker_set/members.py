@@ -109,7 +109,7 @@ class Members:
             if self._wants_local and self.local is None:
                 self.local = self._maker(FIRST_LIFE, n, self.ask_first("get_spaces"))()
             filters = {f"{actor.FILTER}{pid}": filter_ for pid, filter_ in self.ask_first("get_filters").items()}
-            self.publish(self.ask_first("get_weights"), {**self.shared, **filters})
+            self.publish({**self.shared, **filters}, self.ask_first("get_weights"))
             if waits:
                 self.group.update(self.group.fleet.up, self._config.env_runner_restore_timeout_s)
         self._share_number()
@@ -186,30 +186,26 @@ class Members:
         return self.group.call_first("run", method, keywords)[1]
 
     def publish(
-        self, weights: Mapping[str, Any], others: Mapping[str, Any], workers: Sequence[int] | None = None
+        self, values: Mapping[str, Any], weights: Mapping[str, Any] | None = None, workers: Sequence[int] | None = None
     ) -> int:
-        """Publish weights to remote workers, and return their version, which is above all earlier ones.
+        """Publish values to remote workers, also to later ones; return the version of their weights.
 
         Args:
-            weights: by policy id.
-            others: published with them, and kept for later workers.
-            workers: which workers get them; None: all.
-        """
-        channel = self.group.channel
-        version = max(channel.version, getattr(self.local, "policy_version", 0)) + 1
-        shared = {f"{actor.WEIGHTS}{pid}": actor.SharedWeights(version, values) for pid, values in weights.items()}
-        channel.publish({**shared, **others}, workers, version)
-        self.shared |= others
-        return version
-
-    def share(self, values: Mapping[str, Any]) -> None:
-        """Publish values other than weights to all remote workers, also to later ones.
+            values: by the keys of the channel.
+            weights: published with them, by policy id; their version is above all earlier ones. None: no weights.
+            workers: which workers get both; None: all.
 
         Raises:
-            TypeError: they cannot be pickled for the backend; nothing is published.
+            TypeError: something cannot be pickled for the backend; nothing is published.
         """
-        self.group.channel.publish(values, version=self.group.channel.version)
+        channel, shared = self.group.channel, dict(values)
+        version = channel.version
+        if weights is not None:
+            version = max(version, getattr(self.local, "policy_version", 0)) + 1
+            shared |= {f"{actor.WEIGHTS}{pid}": actor.SharedWeights(version, arrays) for pid, arrays in weights.items()}
+        channel.publish(shared, workers, version)
         self.shared |= values
+        return version
 
     def sync_weights(
         self,
@@ -222,7 +218,7 @@ class Members:
         weights = source.get_weights() if policies is None else source.get_weights(policies)
         present = self.shared.get(actor.GLOBAL_VARS, {})
         others = {} if global_vars is None else {actor.GLOBAL_VARS: {**present, **global_vars}}
-        version = self.publish(weights, others, workers)
+        version = self.publish(others, weights, workers)
         if self.local is not None and source is not self.local:
             self.local.set_weights(weights, global_vars, version)
         elif self.local is not None and global_vars is not None:
@@ -268,7 +264,7 @@ class Members:
             in_local: also in the local worker.
         """
         group = self.group
-        self.share(changes)
+        self.publish(changes)
         for policy_id in [pid for pid, keywords in actor.by_policy(changes, actor.POLICY).items() if not keywords]:
             self.shared.pop(f"{actor.FILTER}{policy_id}", None)
             group.channel.withdraw([f"{actor.WEIGHTS}{policy_id}", f"{actor.FILTER}{policy_id}"])
@@ -281,7 +277,7 @@ class Members:
         self._config.num_env_runners = number = len(self.group.ids())
         if self.local is not None:
             self.local.num_workers = number
-        self.share({actor.NUM_WORKERS: number})
+        self.publish({actor.NUM_WORKERS: number})
 
     def _maker(self, name: Name, number: int, spaces: Any = None) -> partial[Any]:
         """Return the function that builds a life of a worker in a set of `number` remote workers."""

@@ -503,7 +503,7 @@ class WorkerSet:
     def send_filters(self, filters: Mapping[str, Any], timeout_seconds: float | None = None) -> None:
         """Give remote workers these filters, also later ones; wait if `update_worker_filter_stats` is set."""
         timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._members.look()
-        self._members.share({f"{actor.FILTER}{policy_id}": filter_ for policy_id, filter_ in filters.items()})
+        self._members.publish({f"{actor.FILTER}{policy_id}": filter_ for policy_id, filter_ in filters.items()})
         if timeout and self.config.update_worker_filter_stats:
             group.update(group.fleet.up, timeout)
 
