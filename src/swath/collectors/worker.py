@@ -220,7 +220,8 @@ class Worker(Responder):
             rows, n_made = None, 0
             try:
                 self._rebuild()
-                self.bound.renew_plan()
+                if not self.in_background:
+                    self.bound.renew_plan()
                 rows, check_finite = self._buffer.open(), self.options.check_finite
                 with torch.no_grad(), self._random_states():
                     if self._reset_due or self.options.reset_at_each_iter:

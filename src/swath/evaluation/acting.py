@@ -107,7 +107,9 @@ def bind_policy(
 
     def bind_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> BoundActor:
         if not has_predict(policy):
-            return bind(policy, spec, observation, BindingOptions(device, exploration, plans=options.settings.plans))
+            plans = options.settings.plans
+            binding = BindingOptions(device, exploration, plans=plans, owns_generators=owns_generators)
+            return bind(policy, spec, observation, binding)
         if isinstance(spec, ArraySpec):
             return Predictor(policy, spec, deterministic=not sampled)
         raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")

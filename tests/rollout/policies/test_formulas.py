@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -202,5 +203,9 @@ def test_distributions_that_check_their_arguments_have_no_formula():
     try:
         assert checks_arguments()
         assert find_formula(request) is None
+        unchecked = replace(request, options={"validate_args": False})
+        assert differences(drawn_by(find_formula(unchecked), unchecked, 0), drawn_by_module(unchecked, 0)) == []
+        for_one_hot = replace(unchecked, distribution=distributions.OneHotCategorical)  # which checks nevertheless
+        assert find_formula(for_one_hot) is None
     finally:
         distributions.Distribution.set_default_validate_args(False)

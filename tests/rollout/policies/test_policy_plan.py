@@ -431,6 +431,16 @@ def test_a_policy_without_plan_says_why_and_is_called_as_before(name, caplog):
     assert [record.message for record in caplog.records if "no plan for the policy" in record.message] != []
 
 
+@pytest.mark.parametrize("exploration", [RANDOM, DETERMINISTIC], ids=str)
+def test_generators_of_other_threads_are_not_set_back(exploration, monkeypatch):
+    restored = []
+    monkeypatch.setattr(torch, "set_rng_state", restored.append)
+    policy, spec = gaussian(), spec_of(action=BOX)
+    bound = bind(policy, spec, observed(spec), BindingOptions(exploration=exploration, owns_generators=False))
+    assert restored == []
+    assert (bound.reason_for_no_plan is None) == (exploration is DETERMINISTIC)
+
+
 def test_plans_can_be_switched_off(monkeypatch):
     spec = spec_of(action=BOX)
     assert bind(gaussian(), spec, observed(spec), BindingOptions(plans=False)).reason_for_no_plan == "plans are off"

@@ -52,6 +52,7 @@ class BindingOptions:
         recurrent: supply `is_init` and recurrent state if it reads them.
         first_in_current_mode: make the first call with a TensorDict under the present exploration type.
         plans: call TensorDict modules without containers where that gives equal bits.
+        owns_generators: whether no other thread draws from the process's generators during the first call.
     """
 
     device: torch.device | None = None
@@ -60,6 +61,7 @@ class BindingOptions:
     recurrent: bool = True
     first_in_current_mode: bool = False
     plans: bool = True
+    owns_generators: bool = True
 
 
 class BoundPolicy(ABC):
@@ -265,7 +267,8 @@ def _call_with_tensors(
         if not options.plans or os.environ.get(PLANS) == "0":
             return call
         within = partial(with_exploration, exploration=options.exploration)
-        setting = PlanSetting(tuple(keys), spec.batch_shape, options.device, options.exploration)
+        owned = options.owns_generators
+        setting = PlanSetting(tuple(keys), spec.batch_shape, options.device, options.exploration, owned)
         return PlannedCall(policy, call, within, setting)
     function = partial(policy, **{_EXPLORATION: options.exploration}) if explores else policy
     at = [list(keys).index(key) for key in read]

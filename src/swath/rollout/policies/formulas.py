@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from numbers import Number
 from typing import Any, TypeAlias
 
@@ -57,19 +57,36 @@ class DrawRequest:
 
 
 def find_formula(request: DrawRequest) -> Draw | None:
-    """Return the formula for a draw; `None` if there is none, or torch's distributions check their arguments."""
+    """Return the formula for a draw; `None` if there is none, or the object would check its arguments."""
     kind = request.distribution
     build = FORMULAS.get(f"{kind.__module__}.{kind.__qualname__}") if isinstance(kind, type) else None
-    return None if build is None or checks_arguments() else build(request)
+    if build is None or _checks_arguments(request):
+        return None
+    options = {name: value for name, value in request.options.items() if name != "validate_args"}
+    return build(replace(request, options=options))
+
+
+def _checks_arguments(request: DrawRequest) -> bool:
+    """Return whether the object would check its arguments."""
+    checks = request.options.get("validate_args")
+    passes_on = request.distribution is not distributions.OneHotCategorical
+    return checks_arguments() if checks is None or not passes_on else bool(checks)
 
 
 def checks_arguments() -> bool:
     """Return whether torch's distributions check their arguments, as they do until TorchRL is imported."""
-    try:
-        distributions.Normal(0.0, -1.0)
-    except ValueError:
-        return True
-    return False
+    return _Probe().is_checked
+
+
+class _Probe(distributions.Distribution):
+    """Finds out whether the constructor checks arguments: it then asks for their constraints."""
+
+    is_checked = False
+
+    @property
+    def arg_constraints(self) -> dict[str, Any]:
+        self.is_checked = True
+        return {}
 
 
 def draw_with_object(request: DrawRequest) -> Draw | None:

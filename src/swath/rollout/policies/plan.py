@@ -185,7 +185,7 @@ def make_plan(
         return plain(*inputs), _LATER
     trial, unknown, uses_formulas = _Trial(modules, plain, setting, inputs), list[nn.Module](), True
     if not trial.can_repeat:
-        return trial.answer, "it keeps something of its calls, or returns no TensorDict"
+        return trial.answer, "it keeps something of its calls, returns no TensorDict, or draws as other threads do"
     while True:
         tracer = Tracer(setting, unknown, uses_formulas=uses_formulas)
         difference = trial.compare(within(partial(tracer.trace_policy, policy)))
@@ -207,7 +207,8 @@ class _Trial:
     Attributes:
         answer: the answer to the call.
         entries: its entries.
-        can_repeat: whether the call left the attributes of the modules as they were.
+        can_repeat: whether the call left the attributes of the modules as they were, and generators that other threads
+            share.
     """
 
     def __init__(
@@ -223,14 +224,16 @@ class _Trial:
         self.answer = plain(*inputs)
         self._after, self._generators_after = _Attributes(modules), GeneratorStates(setting.device)
         self._inputs = inputs
-        self.can_repeat = type(self.answer) is TensorDict and self._before.has_same_values(self._after)
+        may_draw = setting.owns_generators or self._generators.equals(self._generators_after)
+        self.can_repeat = type(self.answer) is TensorDict and may_draw and self._before.has_same_values(self._after)
         self.entries: State = entries_of(self.answer) if self.can_repeat else {}
 
     def compare(self, run: Callable[[Sequence[Tensor | None]], State]) -> str | None:
         """Call `run` with the inputs, from the states before the call, and return how it differs; `None` if not."""
         inputs = [None if value is None else value.clone() for value in self._given]
         self._before.restore()
-        self._generators.restore()
+        if self._setting.owns_generators:
+            self._generators.restore()
         try:
             outputs = run(inputs)
         except Exception as error:  # noqa: BLE001  the policy did not raise
@@ -241,7 +244,8 @@ class _Trial:
             return self._difference(outputs, inputs)
         finally:
             self._after.restore()
-            self._generators_after.restore()
+            if self._setting.owns_generators:
+                self._generators_after.restore()
 
     def _difference(self, outputs: State, inputs: Sequence[Tensor | None]) -> str | None:
         """Return how outputs, inputs or buffers differ after a call of the other way."""

@@ -49,12 +49,14 @@ class PlanSetting:
         batch_size: of the inputs.
         device: of the inputs; `None` for the CPU.
         exploration: the exploration type.
+        owns_generators: whether no other thread draws from the process's generators while the plan is made.
     """
 
     keys: tuple[Key, ...]
     batch_size: tuple[int, ...]
     device: torch.device | None
     exploration: InteractionType
+    owns_generators: bool = True
 
 
 def entries_of(td: TensorDictBase) -> State:
