@@ -71,7 +71,6 @@ REFUSED = [
     (ValueError, "timeout_seconds=-1 must be a finite number", lambda s: s.sample(timeout_seconds=-1)),
     (ValueError, "timeout_s='2' must be a finite number", lambda s: s.stop(timeout_s="2")),
     (ValueError, "mark_healthy=True is not", lambda s: s.foreach_worker_async(index, mark_healthy=True)),
-    (ValueError, "mark_healthy=True is not", lambda s: s.fetch_ready_async_reqs(mark_healthy=True)),
     (TypeError, "did you mean 'mark_healthy'", lambda s: s.foreach_worker(index, mark_health=True)),
 ]
 

@@ -19,8 +19,6 @@ from swath.rollout_workers import (
 )
 from swath.rollout_workers.policies.learning import learn_in_passes, standardized
 
-OBS = np.random.default_rng(0).normal(size=(6, 3)).astype(np.float32)
-
 
 class Bare(TorchPolicy):
     """Half the squared sum of all weights."""

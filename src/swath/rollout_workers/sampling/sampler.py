@@ -261,17 +261,15 @@ class Sampler:
     Args:
         envs: of a worker.
         lone_policy: the id of the policy that acts in all envs, which have one agent each; None: they have several.
+        quota: when a batch is complete.
 
     Attributes:
         counts: numbers of steps and episodes.
-        quota: when a batch is complete.
         agents: the loop's actor.
     """
 
-    quota: Quota
-
-    def __init__(self, envs: Any, lone_policy: str | None) -> None:
-        self.counts, self._envs, self._worker = envs.counts, envs, envs.worker
+    def __init__(self, envs: Any, lone_policy: str | None, quota: Quota) -> None:
+        self.counts, self._envs, self._worker, self._quota = envs.counts, envs, envs.worker, quota
         self._failures, self._timer, n_envs = envs.failures, envs.timer, envs.host.spec.num_envs
         self._slots = Slots(envs.worker, n_envs)
         self._lone_rows = None if lone_policy is None else self._slots.rows_of(lone_policy)
@@ -286,10 +284,17 @@ class Sampler:
         self._ended: list[Episode] = []
         self._warned: set[int] = set()
 
-    def sample(self, version: int, explore: bool | None, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
+    def sample(
+        self,
+        quota: Quota,
+        version: int,
+        explore: bool | None,
+        complete: Callable[[dict[str, SampleBatch], int], T],
+    ) -> T:
         """Collect until the quota is reached; return what `complete` makes of the batches.
 
         Args:
+            quota: when this batch is complete, and later ones until another quota is given.
             version: of the policies.
             explore: whether actions are sampled; None: as the settings of each policy say.
             complete: gets the batches by policy id, and the number of their env steps.
@@ -298,14 +303,14 @@ class Sampler:
             Exception: what an env, a policy, a filter or a callback raised, as its own type with a note. The next call
                 goes on, and hands out the transitions that were made; they are lost only if making their batch fails.
         """
+        self._quota, slots = quota, self._slots
         self._discard_replaced()
-        slots = self._slots
         slots.prepare(version, explore)
         source = steps(self._envs.host, self.agents, self._state, self._rules)
         try:
-            while (cuts := slots.cuts(self.quota)) is None:
+            while (cuts := slots.cuts(self._quota)) is None:
                 try:
-                    for _ in range(slots.missing(self.quota)):
+                    for _ in range(slots.missing(self._quota)):
                         self._step(source)
                 except EnvRaised as raised:
                     self._raise(raised)
@@ -391,7 +396,7 @@ class Sampler:
             if env in ended:
                 ended.remove(env)
                 self._give_up(env)
-        if self.quota.whole_episodes:
+        if self._quota.whole_episodes:
             self._warn_of_long()
         try:
             for env in range(len(slots.episodes)) if self._listeners["on_episode_step"] else ():
@@ -419,7 +424,7 @@ class Sampler:
     def _warn_of_long(self) -> None:
         """Warn, once per sub-env, of episodes that do not seem to end."""
         lengths = self._slots.clocks - self._slots.episode_starts
-        for env in np.flatnonzero(lengths > max(LONG_EPISODE, 10 * self.quota.length)).tolist():
+        for env in np.flatnonzero(lengths > max(LONG_EPISODE, 10 * self._quota.length)).tolist():
             if env not in self._warned:
                 self._warned.add(env)
                 way_out = "limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
@@ -460,7 +465,7 @@ class Sampler:
 
     def _give_up(self, env: int) -> None:
         """End an episode with its last good row, or discard it if only whole episodes count."""
-        if self.quota.whole_episodes:
+        if self._quota.whole_episodes:
             self.counts["env_steps_discarded"] += self._slots.discard(env)
         else:
             self._slots.truncate(env)

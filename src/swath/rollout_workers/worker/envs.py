@@ -120,8 +120,8 @@ class Envs:
         if not self._has_agents and len(self.worker.policy_map) > 1:
             ids = sorted(self.worker.policy_map)
             raise ValueError(f"policies {ids} for {self.first}, which has one agent; give one policy")
-        self.sampler = Sampler(self, None if self._has_agents else next(iter(self.worker.policy_map)))
-        self._set_quota()
+        lone_policy = None if self._has_agents else next(iter(self.worker.policy_map))
+        self.sampler = Sampler(self, lone_policy, self._quota())
 
     def sample(
         self, complete: Callable[[dict[str, SampleBatch], int], T], *, explore: bool | None, force_reset: bool
@@ -137,8 +137,7 @@ class Envs:
             self._use_present_policy()
         if force_reset:
             self.sampler.start_over()
-        self._set_quota()
-        return self.sampler.sample(self.worker.policy_version, explore, complete)
+        return self.sampler.sample(self._quota(), self.worker.policy_version, explore, complete)
 
     def _use_present_policy(self) -> None:
         """Let another policy act if the acting one was removed; check that the mapping names the acting policy."""
@@ -149,10 +148,10 @@ class Envs:
                 reason = f"in an env with one agent {lone_policy!r} acts"
                 raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {LONE_AGENT!r}; {reason}")
 
-    def _set_quota(self) -> None:
-        """Set the quota of batches by the present config."""
+    def _quota(self) -> Quota:
+        """Return the quota of a batch by the present config."""
         config, index = self.worker.config, self.worker.worker_index
-        self.sampler.quota = Quota.of(config, index, self.num_envs, many_agents=self._has_agents)
+        return Quota.of(config, index, self.num_envs, many_agents=self._has_agents)
 
     def _restarts(self) -> Restarts | None:
         """Return how often envs that raise are rebuilt; None if that is not allowed."""

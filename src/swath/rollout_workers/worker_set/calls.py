@@ -112,7 +112,7 @@ def call_workers(
 
 
 def send_to_free(group: RolloutGroup, assigned: Sequence[tuple[int, Call]], tag: Any, limit: int) -> int:
-    """Send calls to free workers that have fewer than `most` open requests of a tag; return how many were sent."""
+    """Send calls to free workers that have fewer than `limit` open requests of a tag; return how many were sent."""
     n_open, free, n_sent = Counter(request.worker for request in group.tagged([tag])), group.free(), 0
     for worker, call in assigned:
         if worker in free and n_open[worker] < limit:
