@@ -28,13 +28,13 @@ from swath.collectors.messages import (
 )
 from swath.collectors.options import AnyOptions, Hooks
 from swath.collectors.remote import PUBLIC
-from swath.collectors.worker import build_worker, move_to_device
+from swath.collectors.worker import build_worker
 from swath.options import count
 from swath.pickles import pickled
 from swath.rollout.episodes.statistics import MAX_WORKERS
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.binding import is_called_by_torchrl
-from swath.rollout.policies.calling import referred_modules
+from swath.rollout.policies.calling import move_to_device, referred_modules
 from swath.rollout.random_policy import RandomPolicy
 from swath.seeds import LARGEST
 from swath.weights.snapshot import POLICY, require_initialized, uninitialized

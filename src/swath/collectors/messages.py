@@ -37,6 +37,7 @@ class Description:
         signature: shape behind `[*B, T]` and dtype of each entry of its fragments, in words, as far as they are fixed.
         env_device: where its envs run.
         policy_device: where its policy runs; `None` if it was not set and cannot be found out.
+        plan: `"on"`, or what stands in the way of a plan; `""` for envs that need none.
     """
 
     num_envs: int
@@ -46,6 +47,7 @@ class Description:
     signature: Mapping[Any, str]
     env_device: torch.device | None = None
     policy_device: torch.device | None = None
+    plan: str = ""
 
     @property
     def frames(self) -> int:

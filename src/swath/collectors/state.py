@@ -147,6 +147,10 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
             "workers_alive": 0 if collection.access.halted else len(fleet.up),
             "worker_frames": sum(record.frames for record in list(records.values())),
         }
+    described = collection.jobs.described.values()
+    plans = {entry.plan for entry in described} if member is None else {member.plans.status}
+    if plans := plans - {""}:
+        facts["plan"] = "; ".join(sorted(plans))[:LONGEST_ERROR]
     if group.total is not None:
         facts |= {"total_frames": group.total, "completed": collection.completed}
     if episodes.means is not None:

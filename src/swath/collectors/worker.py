@@ -42,6 +42,7 @@ from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, close_on_failure
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import CREATOR, EnvOptions, reduce_env_creator
 from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
+from swath.rollout.planned import Plans
 from swath.rollout.policies.binding import bind, build_policy, make_buffer, random_stand_in
 from swath.rollout.policies.calling import (
     BindingOptions,
@@ -50,6 +51,7 @@ from swath.rollout.policies.calling import (
     FiniteCheck,
     device_of,
     maybe_compile,
+    move_to_device,
     require_finite,
 )
 from swath.rollout.random_policy import RandomPolicy
@@ -119,7 +121,7 @@ class Worker(Responder):
                     f"exploration_type={options.exploration.name}",
                     "the policy does not take it; give it a parameter of that name, or use a TensorDict module",
                 )
-            self._act_with(self._bound_policy)
+            self._act_with(self._bound_policy, self._observation)
             self.layout = Layout(
                 batch_shape=host.spec.batch_shape,
                 observation=host.spec.observation_keys,
@@ -172,7 +174,7 @@ class Worker(Responder):
         bound = self._bind(self.acting_policy, self._stage.observation) if copied else self._bound_policy
         if bound is not self.bound:
             bound.take_over(self.bound)  # its recurrent state
-            self._act_with(bound)
+            self._act_with(bound, self._stage.observation)
 
     def collect(self, request: FragmentRequest) -> Parcel | Error:
         """Make one fragment, and write it if this worker writes itself; an exception is an answer, too.
@@ -222,19 +224,23 @@ class Worker(Responder):
                 self._rebuild()
                 if not self.in_background:
                     self.bound.renew_plan()
-                rows, check_finite = self._buffer.open(), self.options.check_finite
+                plan = None if request.randomly else self.plans.choose(self._stage, renews=not self.in_background)
+                buffer = self._buffer if plan is None else plan.buffer(self.n_steps)
+                rows, check_finite = buffer.open(), self.options.check_finite
                 with torch.no_grad(), self._random_states():
                     if self._reset_due or self.options.reset_at_each_iter:
                         self._reset(None)
-                    write, is_interrupted = self._buffer.write, self.is_interrupted
-                    actor = self._random_actor if request.randomly else self._actor
-                    for step in islice(steps(self.host, actor, self._stage, self._rules), self.n_steps):
-                        write(rows, n_made, step)
-                        n_made += 1
-                        if check_finite:
-                            self._require_finite(step)
-                        if is_interrupted():
-                            break
+                    is_interrupted, actor = self.is_interrupted, self._random_actor if request.randomly else self._actor
+                    plain = nullcontext((self.host, actor, self._stage))
+                    with plain if plan is None else plan.continuing(self._stage) as loop_arguments:
+                        for step in islice(steps(*loop_arguments, self._rules), self.n_steps):
+                            buffer.write(rows, n_made, step)
+                            n_made += 1
+                            if check_finite:
+                                self._require_finite(step)
+                            if is_interrupted():
+                                break
+                buffer.seal(rows)
                 return self._seal(rows, n_made)
             except BaseException as error:
                 self._note_failure(error, rows, n_made)
@@ -342,6 +348,7 @@ class Worker(Responder):
             {} if self._in_process else signature_of(self.zero_batch(), len(layout.batch_shape) + 1),
             getattr(first_env(host.env), "device", None),
             self.device,
+            self.plans.status,
         )
 
     def next(self) -> Any:
@@ -350,7 +357,7 @@ class Worker(Responder):
 
     def stats(self) -> dict[str, Any]:
         """Return life, version and counts."""
-        return {"life": self.life, "policy_version": self.version, **asdict(self.tally)}
+        return {"life": self.life, "policy_version": self.version, "plan": self.plans.status, **asdict(self.tally)}
 
     @property
     def env(self) -> Any:
@@ -471,18 +478,21 @@ class Worker(Responder):
         options = self.options
         called = maybe_compile(policy, options.compile_policy, options.cudagraph_policy)
         plans, recurrent = options.plans, options.auto_register_policy_transforms is not False
-        binding = BindingOptions(self.device, options.exploration, options.trust_policy, recurrent, draws, plans)
+        binding = self._binding = BindingOptions(
+            self.device, options.exploration, options.trust_policy, recurrent, draws, plans
+        )
         with nullcontext() if draws else preserve_generators(self.device), torch.no_grad():
             return bind(called, self.host.spec, observation, binding)
 
-    def _act_with(self, policy: BoundPolicy) -> None:
-        self.bound = policy
+    def _act_with(self, policy: BoundPolicy, observation: Leaves) -> None:
+        self.bound, options = policy, self.options
         self._actor: Actor = policy
         self._random_actor: Actor = random_stand_in(self.host.spec, policy)
-        if self.options.check_finite:
+        if options.check_finite:
             observed, describe = self.host.spec.observation_keys, self._describe_step
             self._actor = FiniteCheck(policy, observed, describe)
             self._random_actor = FiniteCheck(self._random_actor, observed, describe, checks_outputs=False)
+        self.plans = Plans(self.host, self.acting_policy, policy, observation, self._binding, options)
 
     def _describe_step(self, env: int) -> str:
         """Describe the step that an env makes now, counted from 0 where it was seeded, and its last seed."""
@@ -516,7 +526,6 @@ class Worker(Responder):
 
     def _seal(self, rows: Rows | TensorDictRows, n_made: int) -> Fragment:
         """Return a fragment of the first `n_made` steps of the rows, with trajectory ids."""
-        self._buffer.seal(rows)
         if n_made < self.n_steps:
             rows.blank_from(n_made)
         if rows.restarted:
@@ -572,16 +581,6 @@ class Worker(Responder):
         seed = self.host.seed_of(raised.env)
         raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self.label}")
         return raised.cause
-
-
-def move_to_device(policy: Any, device: torch.device | None) -> Any:
-    """Return the policy itself, or a copy on `device` if its weights are elsewhere."""
-    if device is None or not isinstance(policy, nn.Module):
-        return policy
-    tensors = [value for value in policy.state_dict().values() if isinstance(value, torch.Tensor)]
-    if all(tensor.device.type == device.type and device.index in (None, tensor.device.index) for tensor in tensors):
-        return policy
-    return copy.deepcopy(policy).to(device)
 
 
 def build_worker(request: WorkerRequest) -> Responder:

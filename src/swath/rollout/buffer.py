@@ -13,7 +13,7 @@ one by one, which takes less than half as long as with whole TensorDicts.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -116,6 +116,40 @@ class Rows(Flags):
             array[:, n_steps:] = 0
 
 
+@dataclass(kw_only=True)
+class PlannedRows(Rows):
+    """T steps of B envs of TorchRL's, as arrays that become a batch in TorchRL's form.
+
+    Attributes:
+        entries: keys of the observation and of the outputs, in the order of the arrays.
+        order: all keys of a step, in the order of the batch.
+        batch_shape: `*B`.
+    """
+
+    entries: tuple[tuple[Key, ...], tuple[Key, ...]]
+    order: tuple[Key, ...]
+    batch_shape: tuple[int, ...]
+
+    def truncate(self, envs: Sequence[int] | Array, t: int) -> None:
+        """Mark the episodes of the envs as truncated with step `t`, also if they terminated, as TorchRL does."""
+        self.truncated[envs, t] = True
+
+    def batch(self, extras: Mapping[Key, torch.Tensor], *, compact: bool) -> Any:
+        """Return the batch `[*B, T]` with further entries."""
+        shape, (observed, outputs) = (*self.batch_shape, self.reward.shape[1]), self.entries
+        leaves = [*zip((*observed, *outputs), (*self.observation, *self.outputs), strict=True)]
+        if not compact:
+            leaves += zip(map(under_next, observed), self.next_observation, strict=True)
+        tensors = {key: _tensor(leaf, *shape, *leaf.shape[2:]) for key, leaf in leaves}
+        tensors[keys.NEXT, keys.REWARD] = _tensor(self.reward, *shape, 1)
+        for name, array in zip(keys.FLAGS, (self.last, self.terminated, self.truncated), strict=True):
+            tensors[keys.NEXT, name] = _tensor(array, *shape, 1)
+            tensors[name] = torch.zeros((*shape, 1), dtype=torch.bool)
+        in_order = {key: tensors.pop(key) for key in self.order if key in tensors}
+        names = [*[None] * len(self.batch_shape), keys.TIME]
+        return TensorDict(in_order | tensors | dict(extras), batch_size=shape, names=names)
+
+
 class Buffer:
     """Room for fragments of T steps, one after another.
 
@@ -123,9 +157,13 @@ class Buffer:
         observation: example of the observation leaves `[B, …]`.
         outputs: example of the policy's outputs `[B, …]`.
         n_steps: T.
+        make_rows: returns rows for their flags; `Rows`, or a function of the same keywords.
     """
 
-    def __init__(self, observation: Leaves, outputs: Leaves, n_steps: int) -> None:
+    def __init__(
+        self, observation: Leaves, outputs: Leaves, n_steps: int, make_rows: Callable[..., Rows] = Rows
+    ) -> None:
+        self._make_rows = make_rows
         self._n_envs, self.n_steps, self._n_observed = len(observation[0]), n_steps, len(observation)
         self._like = [*observation, *outputs, np.empty(self._n_envs, np.float32), *observation]
         self._in_place = [self._n_envs == 1 or leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
@@ -135,7 +173,8 @@ class Buffer:
         """Return rows for one fragment, which get their arrays from `seal`; then the next one may be opened."""
         self._rooms = [self._room(at) if new else self._rooms[at] for at, new in enumerate(self._in_place)]
         terminated, truncated = np.zeros((2, self._n_envs, self.n_steps), np.bool_)
-        return Rows(reward=np.empty_like(truncated, np.float32), terminated=terminated, truncated=truncated)
+        reward = np.empty_like(truncated, np.float32)
+        return self._make_rows(reward=reward, terminated=terminated, truncated=truncated)
 
     def write(self, rows: Rows, t: int, step: Step) -> None:
         """Write step `t`."""
@@ -345,7 +384,7 @@ class Fragment:
         """Return the batch `[*B, T]`, which takes over the memory of the fragment."""
         rows, shape = self.rows, (*layout.batch_shape, self.ids.shape[1])
         labels = dict(self._labels(layout, shape))
-        if isinstance(rows, TensorDictRows):
+        if isinstance(rows, TensorDictRows | PlannedRows):
             return rows.batch(labels, compact=layout.compact_obs)
         leaves = [*zip((*layout.observation, *layout.outputs), (*rows.observation, *rows.outputs), strict=True)]
         if not layout.compact_obs:

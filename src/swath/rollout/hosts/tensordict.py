@@ -67,6 +67,17 @@ class TensorDictHost(Host):
         """Return the part of the env that has a `state_dict`, or `None`."""
         return getattr(self.envs[0], "stateful", None)
 
+    @property
+    def following(self) -> Any:
+        """Return `"next"` of the last step."""
+        return self._stack(self._nexts)
+
+    def pending_resets(self, ended: Sequence[int]) -> Sequence[int]:
+        """Return the envs, among the ones that ended, that have not begun another episode, and forget the others."""
+        pending = [env for env in ended if env not in self._autoreset]
+        self._autoreset = set()
+        return pending
+
     def draw(self, root: TensorDictBase) -> Any:
         """Write random actions into a root."""
         rows = root.unbind(0) if self._separate else [root]

@@ -5,6 +5,7 @@ leaves [B, …] ─▶ tensors [*B, …] ─▶ call ─▶ answer ─▶ unpack
 
 from __future__ import annotations
 
+import copy
 import inspect
 import operator
 import os
@@ -333,6 +334,16 @@ def as_device(name: str, value: Any) -> torch.device | None:
     if isinstance(value, bool) or not isinstance(value, int | str | torch.device | None):
         raise TypeError(f"{name}={value!r} is of type {type(value).__name__}; it must be a device, like 'cuda:0'")
     return None if value is None else torch.device(value)
+
+
+def move_to_device(policy: Any, device: torch.device | None) -> Any:
+    """Return the policy itself, or a copy on `device` if its weights are elsewhere."""
+    if device is None or not isinstance(policy, torch.nn.Module):
+        return policy
+    tensors = [value for value in policy.state_dict().values() if isinstance(value, torch.Tensor)]
+    if all(tensor.device.type == device.type and device.index in (None, tensor.device.index) for tensor in tensors):
+        return policy
+    return copy.deepcopy(policy).to(device)
 
 
 def referred_modules(policy: Any) -> dict[str, torch.nn.Module]:

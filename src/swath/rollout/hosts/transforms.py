@@ -1,0 +1,309 @@
+"""TorchRL's transforms as functions of arrays: one table, one function per transform.
+
+    step     entries at the root [B, …], entries under "next" ──▶ further entries under "next"
+    reset    first entries of episodes [B, …]                 ──▶ further entries
+
+Shapes and dtypes are TorchRL's: `[B, 1]` for flags, rewards, counts and sums. A transform is in the table by its exact
+class; a plan is compared with TorchRL itself before it is used.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+import torch
+from tensordict import TensorDict
+
+from swath.keys import ACTION, DONE, TRUNCATED
+from swath.rollout.spaces import Array
+
+Entries: TypeAlias = dict[str, Array]
+
+
+class NoPlan(Exception):  # noqa: N818
+    """An env or a policy has no plan; the message says what stands in the way."""
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One transform as functions.
+
+    Attributes:
+        config: the settings that the functions depend on.
+        step: writes the entries of a transform under `"next"`, given the entries at the root and under `"next"`.
+        reset: writes its entries among the first ones of episodes.
+        inverse: returns the action that the env gets; `None` if it gets the action itself.
+    """
+
+    config: tuple[Any, ...]
+    step: Callable[[Entries, Entries], None]
+    reset: Callable[[Entries], None]
+    inverse: Callable[[Array], Array] | None = None
+
+
+def stage_of(transform: Any, num_envs: int) -> Stage:
+    """Return the functions of a transform.
+
+    Args:
+        transform: a transform of TorchRL.
+        num_envs: B.
+
+    Raises:
+        NoPlan: it is not in the table, or it is used in a way that the table does not know.
+    """
+    kind = type(transform)
+    make = TABLE.get(kind.__name__)
+    if make is None or kind is not getattr(importlib.import_module("torchrl.envs.transforms"), kind.__name__, None):
+        raise NoPlan(f"the transform {kind.__name__} is not in the table of plans")
+    return make(transform, num_envs)
+
+
+def to_numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
+    """Return numpy's dtype for one of torch."""
+    return np.asarray(torch.empty(0, dtype=dtype).numpy()).dtype
+
+
+def _names(keys: Any, where: str) -> list[str]:
+    """Return keys at the root as strings.
+
+    Raises:
+        NoPlan: a key is nested.
+    """
+    if nested := [key for key in keys if not isinstance(key, str)]:
+        raise NoPlan(f"{where} uses the nested keys {nested}")
+    return list(keys)
+
+
+def _init_tracker(transform: Any, num_envs: int) -> Stage:
+    names = _names(transform.init_keys, "InitTracker")
+
+    def step(_: Entries, following: Entries) -> None:
+        for name in names:
+            if name not in following:
+                following[name] = np.zeros((num_envs, 1), np.bool_)
+
+    def reset(first: Entries) -> None:
+        first.update((name, np.ones((num_envs, 1), np.bool_)) for name in names)
+
+    return Stage((*names,), step, reset)
+
+
+def _step_counter(transform: Any, num_envs: int) -> Stage:
+    (name,), limit = _names(transform.step_count_keys, "StepCounter"), transform.max_steps
+    if transform.truncated_key != TRUNCATED or (limit is not None and not transform.update_done):
+        raise NoPlan("StepCounter has its own truncated key, or does not update 'done'")
+
+    def step(root: Entries, following: Entries) -> None:
+        following[name] = count = root[name] + 1
+        if limit is not None:
+            following[TRUNCATED] = truncated = (count >= limit) | following[TRUNCATED]
+            following[DONE] = truncated | following[DONE]
+
+    def reset(first: Entries) -> None:
+        first[name] = np.zeros((num_envs, 1), np.int64)
+
+    return Stage((name, limit), step, reset)
+
+
+def _reward_sum(transform: Any, num_envs: int) -> Stage:
+    names = _names(transform.in_keys, "RewardSum"), _names(transform.out_keys, "RewardSum")
+    if transform.reward_spec:
+        raise NoPlan("RewardSum puts its sums among the rewards")
+    rewards = transform.parent.full_reward_spec
+    sums = [
+        (reward, name, to_numpy_dtype(rewards[reward].dtype), (num_envs, *rewards[reward].shape[-1:]))
+        for reward, name in zip(*names, strict=True)
+    ]
+
+    def step(root: Entries, following: Entries) -> None:
+        for reward, name, *_ in sums:
+            following[name] = root[name] + following[reward]
+
+    def reset(first: Entries) -> None:
+        for _, name, dtype, shape in sums:
+            first[name] = np.zeros(shape, dtype)
+
+    return Stage((*map(str, sums),), step, reset)
+
+
+def _double_to_float(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+    inverse = _names(transform.in_keys_inv, "DoubleToFloat")
+    if inverse not in ([], [ACTION]) or transform.out_keys_inv != inverse:
+        raise NoPlan(f"DoubleToFloat casts the inputs {inverse}")
+    casts = (lambda action: action.astype(np.float64)) if inverse else None
+    return _each(transform, lambda value: value.astype(np.float32), inverse=casts, config=(*inverse,))
+
+
+def _observation_norm(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+    if not transform.initialized:
+        raise NoPlan("ObservationNorm is not initialized")
+    return _each(transform, _affine(transform), config=(bool(transform.standard_normal),))
+
+
+def _reward_scaling(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+    return _each(transform, _affine(transform), resets=False, config=(bool(transform.standard_normal),))
+
+
+def _affine(transform: Any) -> Callable[[Array], Array]:
+    loc, scale = transform.loc, transform.scale  # buffers, which users may write to
+    if transform.standard_normal:
+        return _with_tensors(lambda value: (value - loc) / scale)
+    return _with_tensors(lambda value: value * scale + loc)
+
+
+def _reward_clipping(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+    low, high = transform.clamp_min, transform.clamp_max
+    if low is None or high is None:
+        raise NoPlan("RewardClipping has one bound")
+    return _each(transform, _with_tensors(lambda value: value.clamp(low, high)), resets=False)
+
+
+def _sign(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+    return _each(transform, _with_tensors(torch.sign))
+
+
+def _rename(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+    """Return a stage that keeps the old entries, too: the env's specs say which entries are delivered."""
+    return _each(transform, lambda value: value)
+
+
+def _cat_tensors(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+    names, (name,), dim = (
+        _names(transform.in_keys, "CatTensors"),
+        _names(transform.out_keys, "CatTensors"),
+        transform.dim,
+    )
+    if dim != -1 or transform.unsqueeze_if_oor:
+        raise NoPlan("CatTensors joins along another dimension than the last")
+
+    def join(entries: Entries) -> None:
+        entries[name] = torch.cat([torch.from_numpy(entries[source]) for source in names], -1).numpy()
+
+    return Stage((*names, name), lambda _, following: join(following), join)
+
+
+def _vec_norm(transform: Any, num_envs: int) -> Stage:
+    """Return a stage whose statistics are the transform's own, which it writes in place."""
+    kind = type(transform).__name__
+    if num_envs > 1 or transform.parent.batch_size or not getattr(transform, "stateful", True):
+        raise NoPlan(f"{kind} is stateless, or on a batch of envs")
+    make, updates = (_update_v1, _update_v2)[kind == "VecNormV2"], dict[str, Callable[[torch.Tensor], torch.Tensor]]()
+    names = [*zip(_names(transform.in_keys, kind), _names(transform.out_keys, kind), strict=True)]
+
+    def find_statistics() -> None:
+        state = transform.get_extra_state() or {}
+        updates.update(
+            (name, make(transform, state, name)) for name, _ in names if f"{name}_sum" in state or "V2" in kind
+        )
+
+    def apply(entries: Entries) -> None:
+        for source, name in names:
+            if source not in entries:
+                continue
+            value = torch.from_numpy(entries[source][0])
+            if source in updates:
+                with transform.lock:
+                    entries[name] = updates[source](value).numpy()[None]
+            else:  # the first value of its kind, for which the transform makes room
+                entries[name] = transform(TensorDict({source: value})).get(name).numpy()[None]
+                find_statistics()
+
+    find_statistics()
+    config = *names, transform.decay, transform.eps, transform.frozen, str(transform.in_keys)
+    return Stage(config, lambda _, following: apply(following), apply)
+
+
+def _update_v1(transform: Any, state: Mapping[str, torch.Tensor], name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    total, squares, count = (state[f"{name}_{part}"] for part in ("sum", "ssq", "count"))
+    decay, eps, frozen = transform.decay, transform.eps, transform.frozen
+
+    def update(value: torch.Tensor) -> torch.Tensor:
+        if not frozen:
+            total.mul_(decay).add_(value)
+            squares.mul_(decay).add_(value.pow(2))
+            count.mul_(decay).add_(1)
+        mean = total / count
+        std = (squares / count - mean.pow(2)).clamp_min(eps).sqrt()
+        return (value - mean) / std.clamp_min(eps)
+
+    return update
+
+
+def _update_v2(transform: Any, state: Mapping[str, torch.Tensor], name: str) -> Callable[[torch.Tensor], torch.Tensor]:
+    loc, var, count = (state[transform.SEP.join((part, name))] for part in ("loc", "var", "count"))
+    decay, eps, frozen = transform.decay, transform.eps, transform.frozen
+
+    def update(value: torch.Tensor) -> torch.Tensor:
+        if not frozen:
+            count.add_(1)
+            weight = 1 - decay if decay != 1.0 else 1 / count
+            loc.lerp_(value, weight)
+            var.lerp_(value.pow(2), weight)
+        correction = (1 - (count * math.log(decay)).exp()).to(value.dtype) if decay < 1.0 else 1
+        scale = ((var - loc.pow(2)) / correction).sqrt().clamp_min(eps)
+        return (value - loc / correction) / scale
+
+    return update
+
+
+def _with_tensors(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Array], Array]:
+    def call(value: Array) -> Array:
+        return function(torch.from_numpy(value)).numpy()
+
+    return call
+
+
+def _each(
+    transform: Any,
+    function: Callable[[Array], Array],
+    *,
+    resets: bool = True,
+    inverse: Callable[[Array], Array] | None = None,
+    config: tuple[Any, ...] = (),
+) -> Stage:
+    """Return a stage that applies one function to each of the entries that a transform reads.
+
+    Args:
+        transform: the transform, with `in_keys` and `out_keys`.
+        function: a function of one entry.
+        resets: whether the transform applies it to first entries of episodes, too.
+        inverse: returns the action that the env gets.
+        config: settings of `function`.
+    """
+    kind = type(transform).__name__
+    if inverse is None and transform.in_keys_inv:
+        raise NoPlan(f"{kind} changes inputs")
+    names = [*zip(_names(transform.in_keys, kind), _names(transform.out_keys, kind), strict=True)]
+
+    def step(_: Entries, following: Entries) -> None:
+        for source, name in names:
+            following[name] = function(following[source])
+
+    def reset(first: Entries) -> None:
+        for source, name in names if resets else ():
+            if source in first:
+                first[name] = function(first[source])
+
+    return Stage((*names, *config), step, reset, inverse)
+
+
+TABLE: dict[str, Callable[[Any, int], Stage]] = {
+    "CatTensors": _cat_tensors,
+    "DoubleToFloat": _double_to_float,
+    "InitTracker": _init_tracker,
+    "ObservationNorm": _observation_norm,
+    "RenameTransform": _rename,
+    "RewardClipping": _reward_clipping,
+    "RewardScaling": _reward_scaling,
+    "RewardSum": _reward_sum,
+    "SignTransform": _sign,
+    "StepCounter": _step_counter,
+    "VecNorm": _vec_norm,
+    "VecNormV2": _vec_norm,
+}
+"""The transforms that have a plan, by the names of their classes."""

@@ -1,0 +1,231 @@
+"""Planned fragments: where env and policy have a plan, a fragment is made by array programs.
+
+    TensorDict root ──▶ leaves ──▶ T × steps() of the plan ──▶ leaves ──▶ TensorDict root, from which either way goes on
+
+A plan is used only if it has given the same bytes and the same generator states as TorchRL's own way: the env on random
+answers of its spaces, the policy on the first observation.
+"""
+
+from __future__ import annotations
+
+import copy
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
+from itertools import chain
+from typing import Any
+
+import torch
+from tensordict import TensorDictBase
+from tensordict.nn import TensorDictModuleBase
+
+from swath.keys import ACTION, FLAGS, NEXT, REWARD, as_key, as_tuple, is_private
+from swath.rollout.buffer import Buffer, PlannedRows
+from swath.rollout.hosts.base import ArraySpec, Host, first_env
+from swath.rollout.hosts.plan import PlanHost
+from swath.rollout.hosts.tensordict import TensorDictHost
+from swath.rollout.hosts.torchrl import TorchRLEnv
+from swath.rollout.hosts.transforms import NoPlan
+from swath.rollout.hosts.verification import require_same, verify
+from swath.rollout.loop import Actor, LoopState
+from swath.rollout.plans import plans_mode
+from swath.rollout.policies.binding import TensorDictPolicy, bind, keys_of
+from swath.rollout.policies.calling import BindingOptions, BoundPolicy
+from swath.rollout.seeding import GeneratorStates, preserve_generators
+from swath.rollout.spaces import Leaves
+
+_log = logging.getLogger("swath")
+
+_SMALL = 1 << 12  # elements of a buffer that is compared
+
+
+class Planned:
+    """A TorchRL env and a tensordict policy, as a host and a policy of leaves.
+
+    Args:
+        host: the host of the TorchRL env.
+        policy: the policy.
+        bound: the policy, bound to that host.
+        root: a first observation.
+        options: of the binding.
+
+    Attributes:
+        host: steps the gymnasium envs.
+        policy: the bound policy.
+
+    Raises:
+        NoPlan: env or policy has no plan; the message says why.
+    """
+
+    def __init__(
+        self,
+        host: TensorDictHost,
+        policy: Any,
+        bound: TensorDictPolicy,
+        root: TensorDictBase,
+        *,
+        options: BindingOptions,
+    ) -> None:
+        if len(host.envs) > 1 or not isinstance(host.envs[0], TorchRLEnv):
+            raise NoPlan("several separate envs, or envs of PettingZoo")
+        _require_known(policy, bound, host)
+        self._plain = host
+        self.host = PlanHost(host.env, autoresets=host.envs[0].autoresets)
+        verify(self.host)
+        leaves = self.host.load(root)
+        spec = self.host.spec
+        action = bound.example[0].get(ACTION).numpy(force=True)
+        leaf = replace(spec.action[0], shape=action.shape[len(spec.batch_shape) :], dtype=action.dtype)
+        spec = replace(spec, action=(leaf,))
+        options = replace(options, first_in_current_mode=False)
+        trial = copy.deepcopy(policy, {id(tensor): tensor for tensor in policy.parameters()})
+        _compare_policies(trial, spec, bound, leaves, root, options)
+        with preserve_generators(options.device):
+            self.policy: BoundPolicy = bind(policy, spec, leaves, options)
+        outputs = self.policy.keys
+        others = sorted((key for key in outputs if key != ACTION), key=as_tuple)
+        order = (*keys_of(host.imagine()), *others)
+        entries = spec.observation_keys, outputs
+        self._make_rows = partial(PlannedRows, entries=entries, order=order, batch_shape=spec.batch_shape)
+        self._leaves = leaves
+        self._buffer: Buffer | None = None
+
+    def is_valid(self) -> bool:
+        """Tell whether the env is as it was when the plan was made."""
+        return self._plain.env is self.host.env and self.host.is_valid()
+
+    def buffer(self, n_steps: int) -> Buffer:
+        """Return room for fragments of T steps."""
+        if self._buffer is None or self._buffer.n_steps != n_steps:
+            self._buffer = Buffer(self._leaves, self.policy.example, n_steps, self._make_rows)
+        return self._buffer
+
+    @contextmanager
+    def continuing(self, state: LoopState) -> Iterator[tuple[Host, Actor, LoopState]]:
+        """Continue a run in the body, with this host, policy and state; set the state of the run after it."""
+        pending = self._plain.pending_resets(state.ended_envs)
+        stage = LoopState(self.host.load(state.observation[0]), pending)
+        try:
+            yield self.host, self.policy, stage
+        finally:
+            state.observation, state.ended_envs = [self.host.dump()], self.host.pending_resets(stage.ended_envs)
+
+
+class Plans:
+    """The plan of an env and a policy, made again when the env has changed.
+
+    Random states do not change.
+
+    Args:
+        host: the host of the envs.
+        policy: the policy.
+        bound: the policy, bound to that host.
+        observation: leaves of a first observation.
+        options: of the binding.
+        worker_options: options of a worker, some of which rule out a plan.
+
+    Attributes:
+        status: `"on"`, or what stands in the way of a plan; `""` for envs that need none.
+    """
+
+    def __init__(
+        self,
+        host: Host,
+        policy: Any,
+        bound: BoundPolicy,
+        observation: Leaves,
+        options: BindingOptions,
+        worker_options: Any,
+    ) -> None:
+        self._make: Callable[[Any], Planned]
+        self._host, self.status = host, ""
+        self._plan: Planned | None = None
+        obstacles = {
+            "check_finite": worker_options.check_finite,
+            "on_env_error='reset'": worker_options.on_env_error == "reset",
+            "compile_policy": worker_options.compile_policy,
+            "cudagraph_policy": worker_options.cudagraph_policy,
+        }
+        if plans_mode() == "off" or not options.plans:
+            self.status = "plans are off"
+        elif isinstance(host, TensorDictHost) and isinstance(bound, TensorDictPolicy):
+            self._make = partial(Planned, host, policy, bound, options=options)
+            self.status = ", ".join(name for name, is_set in obstacles.items() if is_set)
+            if not self.status:
+                self._try(observation)
+
+    def choose(self, state: LoopState, *, renews: bool) -> Planned | None:
+        """Return the plan for a fragment that continues from this state, or `None` for TorchRL's own way.
+
+        Args:
+            state: of the loop.
+            renews: whether plans may be made again, which sets the process's generators for a moment.
+        """
+        plan = self._plan
+        if plan is not None and not plan.is_valid():
+            self._plan, self.status = None, "the env has changed"
+            if renews:
+                self._try(state.observation)
+        elif plan is not None and renews:
+            plan.policy.renew_plan()
+        return self._plan
+
+    def _try(self, observation: Leaves) -> None:
+        try:
+            self._plan, self.status = self._make(observation[0]), "on"
+        except Exception as error:  # noqa: BLE001  TorchRL's own way runs
+            self._plan, self.status = None, str(error) if isinstance(error, NoPlan) else repr(error)
+            _log.debug("no plan for %s: %s", type(first_env(self._host.env)).__name__, self.status)
+
+
+def _require_known(policy: Any, bound: TensorDictPolicy, host: TensorDictHost) -> None:
+    """Check that a policy reads and writes nothing that a plan does not know.
+
+    Raises:
+        NoPlan: it does.
+    """
+    if not isinstance(policy, TensorDictModuleBase) or bound.draw is not None:
+        raise NoPlan(f"the policy {type(policy).__name__} is no TensorDict module")
+    observed = set(host.spec.observation_keys)
+    if foreign := [key for key in policy.in_keys if as_key(as_tuple(key)) not in observed]:
+        raise NoPlan(f"the policy reads {foreign}, which are no observations")
+    written = {as_key(as_tuple(key)) for key in policy.out_keys}
+    if overwritten := [*written & (observed | {*FLAGS, REWARD, NEXT})]:
+        raise NoPlan(f"the policy overwrites {overwritten}")
+    if bound.memory.keys:
+        raise NoPlan("the policy has recurrent state")
+    if private := [key for key in keys_of(bound.example[0]) if is_private(key)]:
+        raise NoPlan(f"the policy writes the private entries {private}")
+
+
+def _compare_policies(
+    policy: Any, spec: ArraySpec, plain: TensorDictPolicy, leaves: Leaves, root: TensorDictBase, options: BindingOptions
+) -> None:
+    """Call a copy of the policy both ways.
+
+    Raises:
+        NoPlan: the outputs or the random draws differ, or a call changes the policy.
+    """
+    before = _state_of(policy)
+    with preserve_generators(options.device):
+        expected = TensorDictPolicy(policy, plain.spec, [root.clone()], options).example[0]
+        draws = GeneratorStates()
+    with preserve_generators(options.device):
+        planned = bind(policy, spec, leaves, options)
+        if not draws.equals(GeneratorStates()):
+            raise NoPlan("the policy draws other random numbers in a plan")
+    if _state_of(policy) != before:
+        raise NoPlan("a call changes the policy")
+    if {*planned.keys} != {*plain.forms}:
+        raise NoPlan(f"the policy writes {[*plain.forms]}, in a plan {[*planned.keys]}")
+    require_same("the policy's", planned.keys, planned.example, expected)
+
+
+def _state_of(module: torch.nn.Module) -> list[Any]:
+    """Return what a call of a module may change: small buffers, and the identity of attributes and their items."""
+    values = [value for part in module.modules() for value in vars(part).values()]
+    lists = [value.values() if isinstance(value, dict) else value for value in values if isinstance(value, dict | list)]
+    buffers = [buffer.tolist() for buffer in module.buffers() if buffer.numel() <= _SMALL]
+    return [[*map(id, values)], [*map(id, chain.from_iterable(lists))], buffers]

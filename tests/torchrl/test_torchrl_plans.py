@@ -1,0 +1,332 @@
+"""A TorchRL env with a plan gives the batches that TorchRL's own step gives, bit for bit."""
+
+import random
+
+import gymnasium as gym
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tensordict.nn import TensorDictModule
+from torch import nn
+from torchrl.envs import (
+    CatTensors,
+    Compose,
+    DoubleToFloat,
+    GymEnv,
+    GymWrapper,
+    InitTracker,
+    ObservationNorm,
+    RenameTransform,
+    RewardClipping,
+    RewardScaling,
+    RewardSum,
+    SerialEnv,
+    SignTransform,
+    StepCounter,
+    Transform,
+    TransformedEnv,
+    VecNorm,
+    VecNormV2,
+)
+from torchrl.modules import ProbabilisticActor
+
+from swath import Collector
+
+FRAMES, BATCHES = 48, 3
+
+
+class Unusual(gym.Env):
+    """Several entries, float64 observations and actions, rewards and flags as numpy gives them, short episodes."""
+
+    observation_space = gym.spaces.Dict(
+        position=gym.spaces.Box(-1, 1, (2,), np.float64),
+        speed=gym.spaces.Box(-1, 1, (3,), np.float32),
+        kind=gym.spaces.Discrete(3),
+    )
+    action_space = gym.spaces.Box(-1, 1, (1,), np.float64)
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return self.observe(), {}
+
+    def observe(self):
+        draw = self.np_random
+        speed = draw.random(3)  # float64, unlike its space
+        return {"position": draw.random(2), "speed": speed, "kind": int(draw.integers(3))}
+
+    def step(self, action):
+        ends = self.np_random.random(2) < 0.1
+        return self.observe(), np.float32(self.np_random.normal() + action[0]), ends[0], bool(ends[1]), {}
+
+
+def cartpole(*, categorical=False):
+    return GymEnv("CartPole-v1", categorical_action_encoding=categorical)
+
+
+def sampling(n_inputs, distribution):
+    net = nn.Sequential(nn.Linear(n_inputs, 8), nn.Tanh(), nn.Linear(8, 2))
+    return ProbabilisticActor(
+        TensorDictModule(net, ["observation"], ["logits"]),
+        in_keys=["logits"],
+        distribution_class=distribution,
+        return_log_prob=True,
+    )
+
+
+def linear(n_inputs, key="observation", n_outputs=1):
+    return TensorDictModule(nn.Linear(n_inputs, n_outputs), [key], ["action"])
+
+
+JOIN = ["position", "speed"]
+ENVS = {
+    "one-hot": (cartpole, lambda: sampling(4, torch.distributions.OneHotCategorical), []),
+    "categorical": (
+        lambda: cartpole(categorical=True),
+        lambda: sampling(4, torch.distributions.Categorical),
+        [],
+    ),
+    "pendulum": (lambda: GymEnv("Pendulum-v1", frame_skip=2, device="cpu"), lambda: linear(3), []),
+    "unusual": (
+        lambda: GymWrapper(Unusual()),
+        lambda: linear(5),
+        [DoubleToFloat, lambda: CatTensors(JOIN, "observation")],
+    ),
+}
+TRANSFORMS = {
+    "counter": StepCounter,
+    "limit": lambda: StepCounter(max_steps=7),
+    "init": InitTracker,
+    "sum": RewardSum,
+    "float": DoubleToFloat,
+    "norm": lambda: ObservationNorm(0.3, 2.0, ["observation"]),
+    "standard norm": lambda: ObservationNorm(0.3, 0.7, ["observation"], standard_normal=True),
+    "scaling": lambda: RewardScaling(0.1, 3.0),
+    "clipping": lambda: RewardClipping(-0.5, 0.5),
+    "sign": lambda: SignTransform(["reward"]),
+    "copy": lambda: RenameTransform(["observation"], ["same"], create_copy=True),
+}
+
+
+def build(name, transforms, copies):
+    """Return an env and its policy; without copies it is in no SerialEnv."""
+    make, make_policy, needed = ENVS[name]
+    env = SerialEnv(copies, [make] * copies) if copies else make()
+    chain = [make_transform() for make_transform in (*needed, *(TRANSFORMS[key] for key in transforms))]
+    return (TransformedEnv(env, Compose(*chain)) if chain else env), make_policy()
+
+
+def batches(monkeypatch, mode, make, seed=0, between=lambda collector, number: None, **options):
+    """Return the batches of a collector, the states of all generators after it, and what it says about its plan."""
+    monkeypatch.setenv("SWATH_PLANS", mode)
+    torch.manual_seed(seed)
+    np.random.seed(seed)
+    random.seed(seed)
+    env, policy = make()
+    collector = Collector(env, policy, frames_per_batch=FRAMES, total_frames=-1, **options)
+    with collector:
+        collector.set_seed(seed)
+        collected = []
+        for number, batch in zip(range(BATCHES), collector, strict=False):
+            collected.append(batch)
+            between(collector, number)
+        states = torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()
+        return collected, states, collector.stats()["plan"]
+
+
+def form(batch):
+    """Return all of a batch, and names, devices, shapes, dtypes and bytes."""
+    leaves = batch.items(include_nested=True, leaves_only=True)
+    entries = {key: (value.dtype, value.shape, value.device, value.numpy().tobytes()) for key, value in leaves}
+    return batch.batch_size, batch.names, batch.device, batch["next"].names, entries
+
+
+def require_equal(monkeypatch, make, expected_plan="on", **options):
+    plain, states, _ = batches(monkeypatch, "0", make, **options)
+    planned, planned_states, plan = batches(monkeypatch, "1", make, **options)
+    assert plan == expected_plan
+    assert [*map(form, planned)] == [*map(form, plain)]
+    assert planned_states == states
+    return planned
+
+
+def is_served_by_torchrl(transforms):
+    """Tell whether TorchRL takes these transforms: one counter, and rewards are bounded last."""
+    bounds = [at for at, key in enumerate(transforms) if key in ("clipping", "sign")]
+    scaled_after = "scaling" in transforms and bounds and transforms.index("scaling") > bounds[0]
+    return not {"counter", "limit"} <= {*transforms} and len(bounds) < 2 and not scaled_after
+
+
+@settings(max_examples=20, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    name=st.sampled_from([*ENVS]),
+    transforms=st.lists(st.sampled_from([*TRANSFORMS]), max_size=4, unique=True).filter(is_served_by_torchrl),
+    copies=st.sampled_from([0, 1, 3]),
+    seed=st.integers(0, 99),
+    options=st.sampled_from(
+        [
+            {},
+            {"init_random_frames": FRAMES},
+            {"reset_at_each_iter": True},
+            {"set_truncated": True},
+            {"compact_obs": True},
+            {"exploration_type": "deterministic"},
+            {"split_trajs": False, "storing_device": "cpu"},
+        ]
+    ),
+)
+def test_a_plan_gives_equal_bits(monkeypatch, name, transforms, copies, seed, options):
+    require_equal(monkeypatch, lambda: build(name, transforms, copies), seed=seed, **options)
+
+
+def test_a_limit_of_the_collector_is_counted_by_the_plan(monkeypatch):
+    planned = require_equal(monkeypatch, lambda: build("pendulum", ["sum"], 3), max_frames_per_traj=5)
+    assert planned[0]["next", "truncated"].sum() == 9
+    assert planned[0]["step_count"].max() == 4
+
+
+def seeded(env):
+    env.set_seed(3)
+    return env
+
+
+@pytest.mark.parametrize(
+    "norm",
+    [
+        lambda: VecNormV2(["observation", "reward"], decay=0.9),
+        lambda: VecNormV2(["observation"], decay=1.0),
+        lambda: VecNorm(["observation", "reward"], decay=0.9),
+    ],
+    ids=["v2", "v2 without decay", "v1"],
+)
+def test_statistics_stay_in_the_transform(monkeypatch, norm):
+    kept = []
+
+    def make():
+        env = TransformedEnv(seeded(GymEnv("Pendulum-v1")), Compose(norm(), RewardSum(), StepCounter(9)))
+        return env, linear(3)
+
+    def keep(collector, number):
+        loc = collector.env.transform[0].loc
+        kept.append({key: loc.get(key).clone() for key in loc.keys()})  # noqa: SIM118  keys of a TensorDict
+
+    require_equal(monkeypatch, make, between=keep)
+    for plain, planned in zip(kept[:BATCHES], kept[BATCHES:], strict=True):
+        assert plain.keys() == planned.keys()
+        assert all(torch.equal(plain[key], planned[key]) for key in plain)
+    assert not torch.equal(kept[0]["observation"], kept[1]["observation"])
+
+
+class Plus(Transform):
+    def _apply_transform(self, obs):
+        return obs + 1
+
+
+class Stateful(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.calls = 0
+
+    def forward(self, observation):
+        self.calls += 1
+        return torch.full((*observation.shape[:-1], 1), self.calls % 5 / 10)
+
+
+@pytest.mark.parametrize(
+    ("make", "options", "reason"),
+    [
+        (
+            lambda: (TransformedEnv(GymEnv("Pendulum-v1"), Plus(["reward"], ["reward"])), linear(3)),
+            {},
+            "the transform Plus",
+        ),
+        (lambda: (GymEnv("Pendulum-v1"), lambda observation: observation[..., :1]), {}, "no TensorDict module"),
+        (lambda: (GymEnv("Pendulum-v1"), TensorDictModule(Stateful(), ["observation"], ["action"])), {}, "changes"),
+        (lambda: (GymEnv("Pendulum-v1"), linear(3)), {"check_finite": True}, "check_finite"),
+        (lambda: (GymEnv("Pendulum-v1"), linear(3)), {"plans": False}, "plans are off"),
+        (
+            lambda: (TransformedEnv(SerialEnv(2, lambda: GymEnv("Pendulum-v1")), VecNormV2(["reward"])), linear(3)),
+            {},
+            "VecNormV2",
+        ),
+        (
+            lambda: (SerialEnv(2, lambda: TransformedEnv(GymEnv("Pendulum-v1"), StepCounter())), linear(3)),
+            {},
+            "inside the SerialEnv",
+        ),
+        (
+            lambda: (TransformedEnv(GymEnv("Pendulum-v1"), RenameTransform(["reward"], ["gain"])), linear(3)),
+            {},
+            "other rewards",
+        ),
+    ],
+    ids=[
+        "transform",
+        "function",
+        "stateful policy",
+        "check_finite",
+        "plans=False",
+        "VecNorm of a batch",
+        "inner",
+        "reward",
+    ],
+)
+def test_without_a_plan_the_reason_is_told(monkeypatch, make, options, reason):
+    _, _, plan = batches(monkeypatch, "1", make, **options)
+    assert reason in plan
+    require_equal(monkeypatch, make, plan, **options)
+
+
+def test_a_plan_follows_changes_of_the_env(monkeypatch):
+    def change(collector, number):
+        if number == 0:
+            collector.env.append_transform(RewardScaling(0.0, 0.5))
+        elif number == 1:
+            collector.env.transform[0].max_steps = 5
+            collector.env.append_transform(Plus(["reward"], ["reward"]))
+
+    def make():
+        env = TransformedEnv(SerialEnv(3, lambda: GymEnv("Pendulum-v1")), Compose(StepCounter(max_steps=9)))
+        return env, linear(3)
+
+    planned = require_equal(monkeypatch, make, "the transform Plus is not in the table of plans", between=change)
+    assert planned[1]["next", "truncated"].sum() > planned[0]["next", "truncated"].sum() - 3
+    assert planned[2]["step_count"].max() < 9
+
+
+def test_envs_reset_by_hand_begin_at_once(monkeypatch):
+    def reset(collector, number):
+        collector.reset(index=[1])
+
+    require_equal(monkeypatch, lambda: build("one-hot", ["counter"], 3), between=reset)
+
+
+class Broken(gym.Env):
+    observation_space = action_space = gym.spaces.Box(-1, 1, (1,), np.float32)
+    steps = 0
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        return np.zeros(1, np.float32), {}
+
+    def step(self, action):
+        self.steps += 1
+        if self.steps == FRAMES + 5:
+            raise ZeroDivisionError("out of order")
+        return np.zeros(1, np.float32), 1.0, False, self.steps % 9 == 0, {}
+
+
+@pytest.mark.parametrize("plans", ["0", "1"])
+def test_an_env_that_raises_is_reported_and_continues(monkeypatch, plans):
+    monkeypatch.setenv("SWATH_PLANS", plans)
+    with Collector(GymWrapper(Broken()), linear(1), frames_per_batch=FRAMES, total_frames=-1) as collector:
+        first = collector.next()
+        with pytest.raises(ZeroDivisionError, match="out of order"):
+            collector.next()
+        second = collector.next()
+        assert (collector.stats()["plan"] == "on") == (plans == "1")
+        assert collector.stats()["env_errors"] == 1
+        assert collector.stats()["fragments_lost"] == 1
+    assert first["next", "truncated"].sum() == 5
+    assert second["next", "truncated"].sum() in (5, 6)
