@@ -140,9 +140,7 @@ class Tracer:
 
     def _names_no_group(self, keys: Iterable[Key]) -> bool:
         """Return whether none of the keys is a group of entries."""
-        paths = [as_tuple(key) for key in self._state]
-        groups = {path[:depth] for path in paths for depth in range(1, len(path))}
-        return groups.isdisjoint(map(as_tuple, keys))
+        return _groups_of(self._state).isdisjoint(map(as_tuple, keys))
 
     def trace_module(self, module: Any) -> bool:
         """Trace a `TensorDictModule`; return whether it can be."""
@@ -179,8 +177,10 @@ class Tracer:
     def trace_probabilistic_sequence(self, module: Any) -> bool:
         """Trace a `ProbabilisticTensorDictSequential`; return whether it can be."""
         parts, determined = _parts_of(module), module.det_part
-        if module.inplace is not None or determined is None:
+        if module.inplace is not None:
             return False
+        if determined is None:  # no part is probabilistic
+            return self._trace_selected(module, parts)
         drawn = getattr(parts[-1], "dist_sample_keys", (None,))
         if all(key in determined.out_keys for key in drawn):  # an earlier part gives the draw
             return False
@@ -194,7 +194,6 @@ class Tracer:
                 self._trace(part)
             return True
         inner = Tracer(self._setting, self._unknown, uses_formulas=self._uses_formulas)
-        kept = {*module.out_keys, *self._state}
         inner._state.update(self._state)
         try:
             for part in parts:
@@ -202,7 +201,9 @@ class Tracer:
         finally:
             self.untraceable, self.reads_mode = inner.untraceable, self.reads_mode or inner.reads_mode
         self.containers += inner.containers
-        steps = inner.steps
+        selected = {as_tuple(key) for key in (*module.out_keys, *self._state)}
+        groups, steps = _groups_of(self._state), inner.steps
+        kept = {key for key in inner._state if _is_selected(as_tuple(key), selected, groups)}
 
         def run(state: State) -> None:
             copy = dict(state)
@@ -272,6 +273,22 @@ def _may_read_mode(function: Any) -> bool:
     if isinstance(function, nn.Module):
         return not all(type(part).__module__.startswith(_MODELESS) for part in function.modules())
     return not isinstance(function, BuiltinFunctionType)
+
+
+def _groups_of(keys: Iterable[Key]) -> set[tuple[str, ...]]:
+    """Return the paths of all groups of entries."""
+    paths = [as_tuple(key) for key in keys]
+    return {path[:depth] for path in paths for depth in range(1, len(path))}
+
+
+def _is_selected(path: tuple[str, ...], selected: set[tuple[str, ...]], groups: set[tuple[str, ...]]) -> bool:
+    """Tell whether an update with the selected keys takes an entry; it takes a group that is not there yet whole."""
+    for depth in range(1, len(path) + 1):
+        if all(key[:depth] != path[:depth] for key in selected):
+            return False
+        if path[:depth] not in groups:
+            return True
+    return True
 
 
 def _parts_of(sequence: Any) -> list[Any]:
