@@ -265,51 +265,23 @@ def _normal(request: DrawRequest) -> Draw | None:
 # ---- bounded distributions
 
 
-@dataclass(frozen=True)
-class _Bounds:
-    """The range of a bounded distribution.
-
-    Attributes:
-        low, high: its ends, as the class has them.
-        is_unit: whether it is [-1, 1].
-    """
-
-    low: Any
-    high: Any
-    is_unit: bool
-
-    @property
-    def center(self) -> Any:
-        return (self.high + self.low) / 2
-
-    @property
-    def half(self) -> Any:
-        return (self.high - self.low) / 2
-
-
-def _bounds_of(request: DrawRequest, dtype: torch.dtype | None, *, keep_numbers: bool = False) -> _Bounds | None:
-    """Return the range; `None` if it is empty or widens the parameters.
+def _bounds_of(request: DrawRequest, dtype: torch.dtype | None = None) -> tuple[Tensor, Tensor, bool] | None:
+    """Return the ends of the range, and whether it is [-1, 1]; `None` if it is empty or widens the parameters.
 
     Args:
         request: the draw.
         dtype: of ends that are numbers; `None` for torch's choice.
-        keep_numbers: keep ends that are numbers.
     """
     example = next(iter(request.example.values()))
-    low, high = request.options.get("low", -1.0), request.options.get("high", 1.0)
-    if not all(isinstance(end, Number | Tensor) for end in (low, high)):
+    ends = [request.options.get("low", -1.0), request.options.get("high", 1.0)]
+    if not all(isinstance(end, Number | Tensor) for end in ends):
         return None
-    lowest, highest = (torch.as_tensor(end, device=example.device) for end in (low, high))
-    if not bool((highest > lowest).all()) or (lowest + highest + example).shape != example.shape:
+    low, high = (
+        torch.as_tensor(end, device=example.device, dtype=None if isinstance(end, Tensor) else dtype) for end in ends
+    )
+    if not bool((high > low).all()) or (low + high + example).shape != example.shape:
         return None
-    if not keep_numbers:
-        low, high = (
-            end.to(example.device)
-            if isinstance(end, Tensor)
-            else torch.as_tensor(end, device=example.device, dtype=dtype)
-            for end in (low, high)
-        )
-    return _Bounds(low, high, bool((lowest == -1).all() and (highest == 1).all()))
+    return low, high, bool((low == -1).all() and (high == 1).all())
 
 
 def _tanh_normal(request: DrawRequest) -> Draw | None:
@@ -317,12 +289,13 @@ def _tanh_normal(request: DrawRequest) -> Draw | None:
     covered = "low high upscale event_dims tanh_loc safe_tanh"
     if not _has_loc_and_scale(request) or not _knows(request, covered, (_RANDOM, _DETERMINISTIC)):
         return None
-    bounds, options = _bounds_of(request, None), request.options
+    bounds, options = _bounds_of(request), request.options
     if bounds is None or not options.get("safe_tanh", True):
         return None
     example = request.example["loc"]
-    center, half, is_unit, limit = bounds.center, bounds.half, bounds.is_unit, _tanh_limit(example)
-    log_half, shift, low = half.abs().log(), (bounds.high - bounds.low) / 2, bounds.low
+    low, high, is_unit = bounds
+    center, half, limit = (high + low) / 2, (high - low) / 2, _tanh_limit(example)
+    log_half = half.abs().log()
     upscale = options.get("upscale", 5.0)
     upscale = upscale.to(example.device) if isinstance(upscale, Tensor) else upscale
     n_dims = options.get("event_dims")
@@ -337,7 +310,7 @@ def _tanh_normal(request: DrawRequest) -> Draw | None:
     def draw(loc: Tensor, scale: Tensor) -> tuple[Tensor, Tensor | None]:
         if squashes_loc:
             loc = (loc / upscale).tanh() * upscale
-            loc = loc if is_unit else loc + shift + low
+            loc = loc if is_unit else loc + half + low
         x = _draw_normal(loc, scale) if random else loc
         value = x.tanh().clamp(-limit, limit)
         if not is_unit:
@@ -369,11 +342,12 @@ def _tanh_delta(request: DrawRequest) -> Draw | None:
     is_covered = _knows(request, "low high event_dims atol rtol", (_RANDOM, _MODE, _DETERMINISTIC))
     if tuple(request.example) != ("param",) or not is_covered or request.scored:
         return None
-    bounds, example = _bounds_of(request, None, keep_numbers=True), request.example["param"]
-    if bounds is None or not example.is_floating_point():
+    example = request.example["param"]
+    if _bounds_of(request) is None or not example.is_floating_point():
         return None
-    center, half, shift, low, limit = bounds.center, bounds.half, bounds.half, bounds.low, _tanh_limit(example)
-    return lambda param: (center + half * (param + shift + low).tanh().clamp(-limit, limit), None)
+    low, high = request.options.get("low", -1.0), request.options.get("high", 1.0)  # numbers stay numbers
+    center, half, limit = (high + low) / 2, (high - low) / 2, _tanh_limit(example)
+    return lambda param: (center + half * (param + half + low).tanh().clamp(-limit, limit), None)
 
 
 def _truncated_normal(request: DrawRequest) -> Draw | None:
@@ -385,7 +359,7 @@ def _truncated_normal(request: DrawRequest) -> Draw | None:
     bounds = _bounds_of(request, example.dtype)
     if bounds is None:
         return None
-    low, high = bounds.low.expand_as(example), bounds.high.expand_as(example)
+    low, high = (end.expand_as(example) for end in bounds[:2])
     lowest, highest = low + eps, high - eps
     upscale = torch.as_tensor(options.get("upscale", 5.0), device=example.device)
     squashes_loc, random, scored = options.get("tanh_loc", False), request.takes_random, request.scored

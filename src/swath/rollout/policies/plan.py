@@ -27,7 +27,7 @@ from torch.nn.parameter import is_lazy
 
 from swath.keys import Key, as_tuple
 from swath.rollout.policies.formulas import checks_arguments
-from swath.rollout.policies.tracing import NoPlan, PlanSetting, State, Step, Tracer, entries_of
+from swath.rollout.policies.tracing import NoPlan, PlanSetting, State, Tracer, entries_of
 from swath.rollout.seeding import GeneratorStates
 
 PLANS = "SWATH_PLANS"
@@ -44,23 +44,16 @@ class PolicyPlan:
 
     Args:
         keys: of the inputs.
-        steps: made in order.
         outputs: keys of the outputs, in the order of the policy.
-        containers: parts of the policy that are not called.
+        traced: the tracer that has made the steps.
+
+    Attributes:
         reads_mode: whether a step may read the exploration type of the process.
     """
 
-    def __init__(
-        self,
-        keys: Sequence[Key],
-        steps: Sequence[Step],
-        outputs: Sequence[Key],
-        containers: Iterable[nn.Module],
-        *,
-        reads_mode: bool,
-    ) -> None:
-        self._keys, self._steps, self._outputs, self._containers = keys, steps, outputs, [*containers]
-        self.reads_mode = reads_mode
+    def __init__(self, keys: Sequence[Key], outputs: Sequence[Key], traced: Tracer) -> None:
+        self._keys, self._steps, self._outputs = keys, traced.steps, outputs
+        self._containers, self.reads_mode = traced.containers, traced.reads_mode
         self._signature, self._globals = _signature(self._containers), _global_modes()
         self._contents = [value.clone() for value in self._signature if isinstance(value, Tensor)]
 
@@ -139,7 +132,12 @@ class PlannedCall:
         return self._call_both_ways(inputs) if self._checks else self._by_plan(inputs)
 
     def _make(self, inputs: Sequence[Tensor | None]) -> Any:
-        answer, found = make_plan(self._policy, self._plain, self._within, self._setting, inputs)
+        """Call the policy, and make its plan.
+
+        The policy is called once, as without plans, and its parts again for the comparison, if that cannot be noticed:
+        the generators and buffers have the states of one call afterwards.
+        """
+        answer, found = self._call_and_compare(inputs)
         if isinstance(found, PolicyPlan):
             self.plan, self.reason = found, None
             self._by_plan = self._within(found) if found.reads_mode else found
@@ -147,6 +145,31 @@ class PlannedCall:
             self.reason = found
             _log.debug("no plan for the policy %s: %s", type(self._policy).__name__, found)
         return answer
+
+    def _call_and_compare(self, inputs: Sequence[Tensor | None]) -> tuple[Any, PolicyPlan | str]:
+        """Return the policy's answer, and a plan or the reason why there is none."""
+        try:
+            modules = _modules_of(self._policy)
+        except NoPlan as reason:
+            return self._plain(*inputs), str(reason)
+        if any(is_lazy(parameter) for parameter in self._policy.parameters()):
+            return self._plain(*inputs), _LATER
+        trial = _Trial(modules, self._plain, self._setting, inputs)
+        if not trial.can_repeat:
+            return trial.answer, "it keeps something of its calls, returns no TensorDict, or draws as other threads do"
+        unknown, uses_formulas = list[nn.Module](), True
+        while True:
+            tracer = Tracer(self._setting, unknown, uses_formulas=uses_formulas)
+            difference = trial.compare(self._within(partial(tracer.trace_policy, self._policy)))
+            if difference is None:
+                outputs = [key for key in trial.entries if key not in self._setting.keys]
+                return trial.answer, PolicyPlan(self._setting.keys, outputs, tracer)
+            if tracer.untraceable is not None:
+                unknown.append(tracer.untraceable)
+            elif uses_formulas:
+                uses_formulas = False
+            else:
+                return trial.answer, difference
 
     def renew(self) -> None:
         """Make the plan again with the next call, if the policy has changed."""
@@ -163,42 +186,6 @@ class PlannedCall:
             message = f"step {self._n_calls}: plan and policy {type(self._policy).__name__} differ: {difference}"
             raise RuntimeError(f"{message}; unset {PLANS}=check, or set {PLANS}=0, and report it")
         return trial.answer
-
-
-def make_plan(
-    policy: Any,
-    plain: Callable[..., Any],
-    within: Callable[[Callable[[Any], Any]], Callable[[Any], Any]],
-    setting: PlanSetting,
-    inputs: Sequence[Tensor | None],
-) -> tuple[Any, PolicyPlan | str]:
-    """Call a policy, and return its answer, with a plan or the reason why there is none.
-
-    The policy is called once, as without plans, and its parts again for the comparison, if that cannot be noticed: the
-    generators and buffers have the states of one call afterwards. Arguments as for `PlannedCall`.
-    """
-    try:
-        modules = _modules_of(policy)
-    except NoPlan as reason:
-        return plain(*inputs), str(reason)
-    if any(is_lazy(parameter) for parameter in policy.parameters()):
-        return plain(*inputs), _LATER
-    trial, unknown, uses_formulas = _Trial(modules, plain, setting, inputs), list[nn.Module](), True
-    if not trial.can_repeat:
-        return trial.answer, "it keeps something of its calls, returns no TensorDict, or draws as other threads do"
-    while True:
-        tracer = Tracer(setting, unknown, uses_formulas=uses_formulas)
-        difference = trial.compare(within(partial(tracer.trace_policy, policy)))
-        if difference is None:
-            outputs = [key for key in trial.entries if key not in setting.keys]
-            plan = PolicyPlan(setting.keys, tracer.steps, outputs, tracer.containers, reads_mode=tracer.reads_mode)
-            return trial.answer, plan
-        if tracer.untraceable is not None:
-            unknown.append(tracer.untraceable)
-        elif uses_formulas:
-            uses_formulas = False
-        else:
-            return trial.answer, difference
 
 
 class _Trial:
