@@ -32,7 +32,7 @@ from torchrl.envs import (
 )
 from torchrl.modules import ProbabilisticActor
 
-from swath import Collector
+from swath import Collector, MultiSyncCollector
 
 FRAMES, BATCHES = 48, 3
 
@@ -330,3 +330,20 @@ def test_an_env_that_raises_is_reported_and_continues(monkeypatch, plans):
         assert collector.stats()["fragments_lost"] == 1
     assert first["next", "truncated"].sum() == 5
     assert second["next", "truncated"].sum() in (5, 6)
+
+
+@pytest.mark.parametrize("backend", ["process", "inline"])
+def test_workers_elsewhere_have_plans(monkeypatch, fork_server, backend):
+    def collect(mode):
+        monkeypatch.setenv("SWATH_PLANS", mode)
+        torch.manual_seed(0)
+        policy = sampling(4, torch.distributions.OneHotCategorical)
+        makers = [lambda: TransformedEnv(SerialEnv(2, cartpole), Compose(StepCounter(), RewardSum()))] * 2
+        options = {"frames_per_batch": 2 * FRAMES, "total_frames": -1, "backend": backend, "seed": 5}
+        with MultiSyncCollector(makers, policy, **options) as collector:
+            return [form(collector.next()) for _ in range(BATCHES)], collector.stats()["plan"]
+
+    plain, _ = collect("0")
+    planned, plan = collect("1")
+    assert plan == "on"
+    assert planned == plain

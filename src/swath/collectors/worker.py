@@ -192,7 +192,7 @@ class Worker(Responder):
             since, fragment = self.next_id, self.make_fragment(request)
             frames, steps_made, episodes = fragment.frames, fragment.steps, self._ids.ended_episodes.tobytes()
             body, hook = fragment, self.hooks.after if self._writer is None else None
-            if hook is not None or isinstance(fragment.rows, TensorDictRows):
+            if hook is not None or self.layout.open:
                 body = fragment.to_tensordict(self.layout)
             if hook is not None:
                 try:
