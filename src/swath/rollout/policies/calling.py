@@ -8,7 +8,6 @@ from __future__ import annotations
 import copy
 import inspect
 import operator
-import os
 import threading
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -27,8 +26,9 @@ from swath.errors import NonFinite, WorkerLate, warn_of_no_effect
 from swath.keys import Key, as_key, as_tuple, nested
 from swath.options import count
 from swath.rollout.hosts.base import HostSpec
+from swath.rollout.plans import plans_mode
 from swath.rollout.policies.outputs import Memory, ToLeaf, Unpack, changed_error, unpacker
-from swath.rollout.policies.plan import PLANS, PlannedCall, attribute_values
+from swath.rollout.policies.plan import PlannedCall, attribute_values
 from swath.rollout.policies.tracing import PlanSetting
 from swath.rollout.spaces import Leaves
 
@@ -265,7 +265,7 @@ def _call_with_tensors(
             answer = act(root)
             return root if answer is None else answer
 
-        if not options.plans or os.environ.get(PLANS) == "0":
+        if not options.plans or plans_mode() == "off":
             return call
         within = partial(with_exploration, exploration=options.exploration)
         owned = options.owns_generators

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import inspect
 import logging
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -26,12 +25,10 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from swath.keys import Key, as_tuple
+from swath.rollout.plans import VARIABLE, plans_mode
 from swath.rollout.policies.formulas import checks_arguments
 from swath.rollout.policies.tracing import NoPlan, PlanSetting, State, Tracer, entries_of
 from swath.rollout.seeding import GeneratorStates
-
-PLANS = "SWATH_PLANS"
-"""The environment variable: `0` for no plans, `check` to compare plan and policy in each call."""
 
 _log = logging.getLogger("swath")
 _LATER = "its parameters get their shapes with the first call"
@@ -118,7 +115,7 @@ class PlannedCall:
         self._policy, self._plain, self._within, self._setting = policy, plain, within, setting
         self.plan: PolicyPlan | None = None
         self.reason: str | None = _LATER
-        self._checks, self._n_calls = os.environ.get(PLANS) == "check", 0
+        self._checks, self._n_calls = plans_mode() == "check", 0
         self._by_plan: Callable[[Any], Any] | None = None
 
     def __call__(self, *inputs: Tensor | None) -> Any:
@@ -184,7 +181,7 @@ class PlannedCall:
         difference = trial.compare(self._by_plan)
         if difference is not None:
             message = f"step {self._n_calls}: plan and policy {type(self._policy).__name__} differ: {difference}"
-            raise RuntimeError(f"{message}; unset {PLANS}=check, or set {PLANS}=0, and report it")
+            raise RuntimeError(f"{message}; unset {VARIABLE}=check, or set {VARIABLE}=0, and report it")
         return trial.answer
 
 
