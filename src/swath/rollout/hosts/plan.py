@@ -67,6 +67,8 @@ class Program:
             if type(wrapper) not in (torchrl_envs.GymEnv, torchrl_envs.GymWrapper):
                 raise NoPlan(f"{type(wrapper).__name__} is no GymEnv, GymWrapper or SerialEnv")
             _require_plain(wrapper)
+        if batched and _has_transforms(env):
+            raise NoPlan("the envs inside the SerialEnv have transforms")
         envs = [*map(_gymnasium_env, wrappers)]
         if strays := [type(inner).__name__ for inner in envs if not isinstance(inner, gym.Env)]:
             raise NoPlan(f"{strays[0]} is no gymnasium env")
@@ -101,18 +103,17 @@ def _parts(env: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], bool]:
     if type(outer) is not torchrl_envs.SerialEnv:
         return (outer,), tuple(transforms), False
     # The method of an inner env that a batched env hands on belongs to the innermost one.
-    wrappers = tuple(method.__self__ for method in outer.read_action.list_callable)
-    if any(type(wrapper) is torchrl_envs.TransformedEnv for wrapper in _owners(outer, "insert_transform")):
-        raise NoPlan("the envs inside the SerialEnv have transforms")
-    return wrappers, tuple(transforms), True
+    return tuple(method.__self__ for method in outer.read_action.list_callable), tuple(transforms), True
 
 
-def _owners(env: Any, name: str) -> list[Any]:
-    """Return the envs inside a `SerialEnv` that have a method of this name."""
+def _has_transforms(env: Any) -> bool:
+    """Tell whether envs inside a `SerialEnv`, itself inside transforms or not, are `TransformedEnv`s."""
+    while type(env) is importlib.import_module("torchrl.envs").TransformedEnv:
+        env = env.base_env
     try:
-        return [method.__self__ for method in getattr(env, name).list_callable]
+        return bool(env.insert_transform)
     except AttributeError:
-        return []
+        return False
 
 
 def _gymnasium_env(wrapper: Any) -> Any:

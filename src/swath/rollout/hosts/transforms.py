@@ -111,24 +111,18 @@ def _step_counter(transform: Any, num_envs: int) -> Stage:
 
 
 def _reward_sum(transform: Any, num_envs: int) -> Stage:
-    names = _names(transform.in_keys, "RewardSum"), _names(transform.out_keys, "RewardSum")
+    names = [*zip(_names(transform.in_keys, "RewardSum"), _names(transform.out_keys, "RewardSum"), strict=True)]
     if transform.reward_spec:
         raise NoPlan("RewardSum puts its sums among the rewards")
-    rewards = transform.parent.full_reward_spec
-    sums = [
-        (reward, name, to_numpy_dtype(rewards[reward].dtype), (num_envs, *rewards[reward].shape[-1:]))
-        for reward, name in zip(*names, strict=True)
-    ]
 
     def step(root: Entries, following: Entries) -> None:
-        for reward, name, *_ in sums:
+        for reward, name in names:
             following[name] = root[name] + following[reward]
 
     def reset(first: Entries) -> None:
-        for _, name, dtype, shape in sums:
-            first[name] = np.zeros(shape, dtype)
+        first.update((name, np.zeros((num_envs, 1), np.float32)) for _, name in names)
 
-    return Stage((*map(str, sums),), step, reset)
+    return Stage((*names,), step, reset)
 
 
 def _double_to_float(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
