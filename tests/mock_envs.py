@@ -1,4 +1,4 @@
-"""Small envs like those of RLlib's tests, under their names, with predictable data."""
+"""Small envs like the envs of RLlib's tests, under their names, with predictable data."""
 
 import gymnasium as gym
 

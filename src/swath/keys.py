@@ -28,6 +28,7 @@ COLLECTOR = "collector"
 TRAJ_IDS = ("collector", "traj_ids")
 VERSION = ("collector", "policy_version")
 MASK = ("collector", "mask")
+MISSING = ("next", "final_observation_missing")
 TRACKED_VERSION = "policy_version"
 
 FLAGS = (DONE, TERMINATED, TRUNCATED)

@@ -10,6 +10,7 @@ from threading import TIMEOUT_MAX
 from typing import Any, Literal, get_args
 
 OnEnvError = Literal["raise", "reset", "restart"]
+FinalObservation = Literal["required", "missing"]
 TrajFormat = Literal["padded", "cat"]
 
 

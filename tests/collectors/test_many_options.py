@@ -21,6 +21,7 @@ from swath.collectors import base
 from swath.testing import CountingEnv, CountingEnvs
 
 WEIGHTS = {"weight_updater", "weight_sync_schemes", "weight_recv_schemes"}
+OURS = {"create_env_fn", "check_finite", "keep_float64", "final_observation", "info_keys", "progress"}
 PEERS = {"return_same_td", "reset_when_done", "use_buffers", "extend_buffer"}
 
 
@@ -103,7 +104,7 @@ def test_the_defaults_are_those_of_the_contract():
             defaults = {name: parameter.default for name, parameter in inspect.signature(kind).parameters.items()}
             wanted = {name: both[column] for name, both in DEFAULTS.items()} | table
             assert {name: defaults[name] for name in wanted} == wanted
-            assert set(defaults) - set(wanted) - PEERS == {"create_env_fn", "check_finite", "keep_float64", "progress"}
+            assert set(defaults) - set(wanted) - PEERS == OURS
 
 
 # ---- how many workers, and what is shared

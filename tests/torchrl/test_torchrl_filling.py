@@ -72,7 +72,7 @@ def finish(collector):
 def fill_in_the_background(kind, buffer):
     with KINDS[kind](replay_buffer=buffer) as collector:
         collector.start()
-        with collector.pause():
+        with collector.pause(timeout=300):
             assert len(buffer) == collector.stats()["frames"]
         finish(collector)
 

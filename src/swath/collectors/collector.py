@@ -91,6 +91,11 @@ class Collector(InThisProcess):
         check_finite: raise `NonFinite` when an observation, reward or policy output is NaN or infinite.
         keep_float64: observations of float64 stay float64, for the policy too; `False` makes them float32 and warns
             once of a value of 2**24 or more, where float32 cannot tell neighbouring integers apart.
+        final_observation: `"required"`, or `"missing"` for simulators that reset themselves and do not send the last
+            observation of an episode: `("next", "final_observation_missing")`, bool `[*B, T, 1]`, says in which rows
+            `"next"` has the first observation of another episode.
+        info_keys: entries of the infos of gymnasium's envs, names or paths, to put under `"next"`: float32
+            `[*B, T, 1]`, NaN where an info lacks the entry.
         progress: show workers, frames/s, staleness and more while it collects: `True`, or a `Progress`.
         backend: where workers live: `"direct"` in this process; `"thread"`, `"process"` or `"ray"` build another
             class. `None` takes the one of an enclosing `torchrl.service_backend(…)`, else `"direct"`, or `"process"` if

@@ -23,6 +23,7 @@ from swath.keys import MASK, TIME, TRAJ_IDS, drop_private, is_private
 from swath.options import TrajFormat
 from swath.rollout.buffer import Fragment, Layout, Rows
 from swath.rollout.episodes.reshape import EpisodeAssembler, split_trajectories
+from swath.rollout.memory import concatenate, zeros_like
 from swath.workers.packing import Parcel
 
 CPU = torch.device("cpu")
@@ -253,27 +254,38 @@ def _stack(bodies: Sequence[Any], layout: Layout) -> Any:
 
 def join_envs(fragments: Sequence[Fragment]) -> Fragment:
     """Return one fragment `[ΣB, T]` in fresh arrays, with the fragments' envs one after another."""
-    first, all_rows = fragments[0], [fragment.rows for fragment in fragments]
+    first, all_rows = fragments[0], list[Any](fragment.rows for fragment in fragments)
     leaves: dict[str, Any] = {
-        name: [_concatenate(column) for column in zip(*[getattr(rows, name) for rows in all_rows], strict=True)]
-        for name in ("observation", "outputs", "next_observation")
+        name: [concatenate(column) for column in zip(*[getattr(rows, name) for rows in all_rows], strict=True)]
+        for name in ("observation", "outputs", "infos", "last_observation")
     }
-    names = ("reward", "terminated", "truncated")
-    flags = {name: _concatenate([getattr(rows, name) for rows in all_rows]) for name in names}
+    names = ["reward", "terminated", "truncated", *(["missing"] if all_rows[0].missing is not None else [])]
+    flags = {name: concatenate([getattr(rows, name) for rows in all_rows]) for name in names}
     valid, version = None, first.version
     if any([rows.valid is not None for rows in all_rows]):  # noqa: C419  faster than a generator
-        masks = [np.ones(rows.reward.shape, np.bool_) if rows.valid is None else rows.valid for rows in all_rows]
-        valid = _concatenate(masks)
+        masks = [~zeros_like(rows.truncated) if rows.valid is None else rows.valid for rows in all_rows]
+        valid = concatenate(masks)
     if len({fragment.version for fragment in fragments}) > 1:
         versions = [np.full(len(fragment.ids), fragment.version, dtype=np.int64) for fragment in fragments]
         version = np.concatenate(versions)
-    ids = _concatenate([fragment.ids for fragment in fragments])
-    counts = None if first.counts is None else _concatenate([fragment.counts for fragment in fragments])
-    return Fragment(Rows(**leaves, **flags, valid=valid), ids, counts, version)
+    ids = concatenate([fragment.ids for fragment in fragments])
+    counts = None if first.counts is None else concatenate([fragment.counts for fragment in fragments])
+    return Fragment(Rows(**leaves, **flags, **_final_rows(all_rows), valid=valid), ids, counts, version)
 
 
-def _concatenate(arrays: Sequence[Any]) -> Any:
-    return torch.cat(list(arrays)) if isinstance(arrays[0], torch.Tensor) else np.concatenate(arrays)
+def _final_rows(all_rows: Sequence[Any]) -> dict[str, Any]:
+    """Return the final observations of several fragments, whose envs follow one another."""
+    offset, places, finals = 0, list[Any](), list[Any]()
+    for rows in all_rows:
+        if rows.ends_at is not None:
+            envs, steps = rows.ends_at
+            places.append((envs + offset, steps))
+            finals.append(rows.final)
+        offset += len(rows.reward)
+    if not places:
+        return {}
+    envs, steps = map(concatenate, zip(*places, strict=True))
+    return {"ends_at": (envs, steps), "final": [*map(concatenate, zip(*finals, strict=True))]}
 
 
 def _available(device: torch.device | None) -> torch.device | None:

@@ -25,10 +25,11 @@ from swath.collectors.messages import (
     WorkerOptions,
     WorkerRequest,
     WriteRequest,
+    unpickled,
 )
 from swath.collectors.options import AnyOptions, Hooks
-from swath.collectors.remote import PUBLIC
-from swath.collectors.worker import build_worker
+from swath.collectors.remote import PUBLIC, Responder
+from swath.collectors.worker import Worker
 from swath.options import count
 from swath.pickles import pickled
 from swath.rollout.episodes.statistics import MAX_WORKERS
@@ -284,3 +285,19 @@ def create_client(buffer: Any) -> Any:
     if not callable(getattr(client, "extend", None)):
         raise TypeError(f"client() of the replay buffer gave {type(client).__name__} without extend()")
     return client
+
+
+def build_worker(request: WorkerRequest) -> Responder:
+    """Build a worker from its start-up data. Jobs name this function.
+
+    Raises:
+        ValueError: it differs from its earlier lives.
+    """
+    source = replace(request.source, env=unpickled(request.source.env))
+    worker = (request.make or Worker)(replace(request, source=source, policy=unpickled(request.policy)))
+    expected = request.expected_description
+    difference = "" if expected is None else expected.difference(worker.describe())
+    if difference:
+        worker.close()
+        raise ValueError(f"worker {request.worker} was rebuilt and differs from its earlier life: {difference}")
+    return worker

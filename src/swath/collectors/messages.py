@@ -17,8 +17,8 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from swath.collectors.options import EveryWorker, Hooks, LocalWorker, Trajectories, limit
-from swath.keys import as_key
-from swath.options import OnEnvError, one_of
+from swath.keys import as_key, keys_of
+from swath.options import FinalObservation, OnEnvError, one_of
 from swath.rollout.buffer import Layout
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
@@ -184,6 +184,11 @@ class WorkerOptions(EveryWorker, LocalWorker):
 
     def __post_init__(self) -> None:
         one_of("on_env_error", self.on_env_error, OnEnvError)
+        one_of("final_observation", self.final_observation, FinalObservation)
+        if isinstance(self.info_keys, str):
+            raise TypeError(f"info_keys={self.info_keys!r} is one key; pass a list: [{self.info_keys!r}]")
+        for key in self.info_keys:
+            keys_of("info_keys", key)
         if self.policy_factory is not None and not callable(self.policy_factory):
             kind = type(self.policy_factory).__name__
             raise TypeError(f"policy_factory is of type {kind}; it must be a callable that builds the policy")

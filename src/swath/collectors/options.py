@@ -18,7 +18,8 @@ from typing import Any, Protocol, TypeAlias, get_args
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.options import RESTARTS, OnEnvError, Restarts, Survival, TrajFormat, count
+from swath.keys import Key
+from swath.options import RESTARTS, FinalObservation, OnEnvError, Restarts, Survival, TrajFormat, count
 from swath.rollout.policies.calling import ExplorationType
 
 Device: TypeAlias = torch.device | str | int | None
@@ -113,6 +114,8 @@ class EveryWorker:
     on_env_error: OnEnvError = "raise"
     check_finite: bool = False
     keep_float64: bool = False
+    final_observation: FinalObservation = "required"
+    info_keys: Sequence[Key] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

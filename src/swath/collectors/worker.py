@@ -30,18 +30,19 @@ from swath.collectors.messages import (
     Tally,
     WorkerRequest,
     signature_of,
-    unpickled,
 )
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, Responder, follow, last_life_of, require_parts
 from swath.errors import noted, warn_of_no_effect
-from swath.keys import ACTION, REWARD, under_next
+from swath.keys import ACTION, NEXT, REWARD, under_next
 from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
-from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds
+from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds, trajectory_ids
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, close_on_failure, first_env
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import CREATOR, EnvOptions, reduce_env_creator
+from swath.rollout.infos import info_reader
 from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
+from swath.rollout.memory import copied, like, pad_steps
 from swath.rollout.planned import Plans
 from swath.rollout.policies.binding import bind, build_policy, make_buffer, random_stand_in
 from swath.rollout.policies.calling import (
@@ -122,10 +123,12 @@ class Worker(Responder):
                     "the policy does not take it; give it a parameter of that name, or use a TensorDict module",
                 )
             self._act_with(self._bound_policy, self._observation)
+            self._info_reader = info_reader(options.info_keys, host.spec)
             self.layout = Layout(
                 batch_shape=host.spec.batch_shape,
                 observation=host.spec.observation_keys,
                 outputs=self.bound.keys,
+                infos=() if self._info_reader is None else self._info_reader.keys,
                 track_ids=options.track_traj_ids,
                 track_version=bool(options.track_policy_version),
                 compact_obs=options.compact_obs,
@@ -192,6 +195,8 @@ class Worker(Responder):
             since, fragment = self.next_id, self.make_fragment(request)
             frames, steps_made, episodes = fragment.frames, fragment.steps, self._ids.ended_episodes.tobytes()
             body, hook = fragment, self.hooks.after if self._writer is None else None
+            if not self._in_process and self._writer is None and hook is None:
+                fragment.move_to_cpu()
             if hook is not None or self.layout.open:
                 body = fragment.to_tensordict(self.layout)
             if hook is not None:
@@ -310,7 +315,8 @@ class Worker(Responder):
     def make_steps(self, n_steps: int) -> None:
         """Set the number of steps of the next fragments."""
         self.n_steps = n_steps
-        self._buffer = make_buffer(self.bound, self._observation, n_steps)
+        options = self.options.final_observation, self._info_reader
+        self._buffer = make_buffer(self.bound, self._observation, n_steps, *options)
 
     def zero_batch(self) -> Any:
         """Return a batch of zeros with the keys, shapes and dtypes of real ones."""
@@ -318,8 +324,8 @@ class Worker(Responder):
         self._buffer.seal(rows)
         rows.blank_from(0)
         rows.valid = None
-        ids = np.zeros(rows.terminated.shape, dtype=np.int64)
-        counts = None if self.options.max_frames is None else ids.copy()
+        ids = like(np.zeros(rows.terminated.shape, dtype=np.int64), rows.terminated)
+        counts = None if self.options.max_frames is None else copied(ids)
         return Fragment(rows, ids, counts, 0).to_tensordict(self.layout)
 
     def lose_fragment(self, frames: int) -> None:
@@ -445,7 +451,7 @@ class Worker(Responder):
         spec, options, device = self.host.spec, self.options, self.options.devices.env
         if device is not None and spec.device is not None and device.type != spec.device.type:
             raise ValueError(
-                f"env_device={str(device)!r}: gymnasium's and PettingZoo's envs run on the CPU; leave it out"
+                f"env_device={str(device)!r}: the env runs on {spec.device}, where it was built; leave it out"
             )
         if options.set_truncated and not spec.can_truncate:
             raise RuntimeError(
@@ -487,11 +493,12 @@ class Worker(Responder):
     def _act_with(self, policy: BoundPolicy, observation: Leaves) -> None:
         self.bound, options = policy, self.options
         self._actor: Actor = policy
-        self._random_actor: Actor = random_stand_in(self.host.spec, policy)
+        random_actor = random_stand_in(self.host.spec, policy)
+        self._random_actor: Actor = random_actor
         if options.check_finite:
             observed, describe = self.host.spec.observation_keys, self._describe_step
             self._actor = FiniteCheck(policy, observed, describe)
-            self._random_actor = FiniteCheck(self._random_actor, observed, describe, checks_outputs=False)
+            self._random_actor = FiniteCheck(random_actor, observed, describe, checks_outputs=False)
         self.plans = Plans(self.host, self.acting_policy, policy, observation, self._binding, options)
 
     def _describe_step(self, env: int) -> str:
@@ -501,8 +508,10 @@ class Worker(Responder):
     def _require_finite(self, step: Step) -> None:
         """Raise `NonFinite` if a reward or observation of this step is not finite, and count the step."""
         output, observed = step.outputs[0], self.host.spec.observation_keys
-        entries, n = step.next_observation, self.host.spec.num_envs
+        entries, n, reward = step.next_observation, self.host.spec.num_envs, step.reward
         if isinstance(output, TensorDictBase):
+            assert isinstance(self.host.spec, TensorDictSpec)
+            reward = self.host.spec.host.reader.reward(output.get(NEXT)) if reward is None else reward
             entries = [output.get(under_next(key)).reshape(n, -1) for key in observed]
             output = output.get(ACTION, None)
 
@@ -510,7 +519,7 @@ class Worker(Responder):
             action = None if output is None else torch.as_tensor(output).reshape(n, -1)[env].tolist()
             return f"{self._describe_step(env)} after the action {action}"
 
-        require_finite("next", (REWARD, *observed), [step.reward, *entries], describe)
+        require_finite("next", (REWARD, *observed), [reward, *entries], describe)
         self._checked_steps += 1
 
     def _note_failure(self, error: BaseException, rows: Rows | TensorDictRows | None, n_made: int) -> None:
@@ -534,9 +543,8 @@ class Worker(Responder):
         valid = None if rows.valid is None else rows.valid[:, :n_made]
         ids, counts = self._ids.label(rows.reward[:, :n_made], rows.last[:, :n_made], valid)
         if n_made < self.n_steps:
-            padding = ((0, 0), (0, self.n_steps - n_made))
-            ids = np.pad(ids, padding, constant_values=NO_TRAJECTORY)
-            counts = None if counts is None else np.pad(counts, padding)
+            ids = pad_steps(ids, self.n_steps, NO_TRAJECTORY)
+            counts = None if counts is None else pad_steps(counts, self.n_steps, 0)
         if self.options.set_truncated:
             rows.truncate_last()
         return Fragment(rows, ids, counts, self.version, n_made)
@@ -567,8 +575,8 @@ class Worker(Responder):
             self._begin_with(observation)
 
     def _new_ids(self) -> TrajectoryIds:
-        counted = self.options.max_frames is not None
-        return TrajectoryIds(self.host.spec.num_envs, worker=self.worker_idx, life=self.life, counts_steps=counted)
+        spec, counted = self.host.spec, self.options.max_frames is not None
+        return trajectory_ids(spec.num_envs, self.worker_idx, self.life, counted, spec.tensor_device)
 
     def _random_states(self) -> AbstractContextManager[None]:
         return nullcontext() if self._streams is None or self.in_background else self._streams.activate()
@@ -581,19 +589,3 @@ class Worker(Responder):
         seed = self.host.seed_of(raised.env)
         raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self.label}")
         return raised.cause
-
-
-def build_worker(request: WorkerRequest) -> Responder:
-    """Build a worker from its start-up data. Jobs name this function.
-
-    Raises:
-        ValueError: it differs from its earlier lives.
-    """
-    source = replace(request.source, env=unpickled(request.source.env))
-    worker = (request.make or Worker)(replace(request, source=source, policy=unpickled(request.policy)))
-    expected = request.expected_description
-    difference = "" if expected is None else expected.difference(worker.describe())
-    if difference:
-        worker.close()
-        raise ValueError(f"worker {request.worker} was rebuilt and differs from its earlier life: {difference}")
-    return worker

@@ -138,6 +138,8 @@ class Predictor:
         keys: of its outputs.
     """
 
+    has_state = True
+
     def __init__(self, model: Any, spec: ArraySpec, *, deterministic: bool) -> None:
         self._model, self._spec, self._deterministic = model, spec, deterministic
         self.keys: tuple[Key, ...] = (spec.action[0].key,)
@@ -179,6 +181,8 @@ class RowByRow:
         root: of the seeds of the noise.
         device: where the policy runs.
     """
+
+    has_state = True
 
     def __init__(
         self, rows: Sequence[BoundActor], playing: Sequence[int | None], root: int, device: torch.device | None

@@ -1,8 +1,10 @@
 """The buffer of a fragment's steps, the arrays `[B, T, …]` that are handed out, and the batch built from them.
 
-    Step t ──▶ room[t]        observations, policy outputs, next observations, rewards: memory `[T, B, …]`, used again
+    Step t ──▶ room[t]        observations, policy outputs, rewards: memory `[T, B, …]`, used again
            ──▶ flags          ends, rows that are no transition
+           ──▶ final          what a step led to, where the next row is the first of another episode
     seal   ──▶ fresh arrays   `[B, T, …]`, copied in one go; large rows are written there at once
+    batch  ──▶ `next`         made of the next rows and of the final observations
 
 Writing the rows of all envs side by side touches a tenth of the memory lines of rows `[:, t]`, and leaves the caches to
 the policy and the envs. The receiver owns the arrays; the next fragment gets new ones.
@@ -15,8 +17,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -24,9 +27,24 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from swath import keys
+from swath.errors import BadAnswer
 from swath.keys import Key, as_tuple, under_next
+from swath.options import FinalObservation
 from swath.rollout.hosts.base import TensorDictSpec
+from swath.rollout.hosts.results import FINAL_OBSERVATIONS
+from swath.rollout.infos import InfoReader
 from swath.rollout.loop import Step
+from swath.rollout.memory import (
+    as_array,
+    as_tensor,
+    concatenate,
+    contiguous,
+    empty,
+    like,
+    to_cpu,
+    unset_flags,
+    zeros_like,
+)
 from swath.rollout.spaces import Array, Leaves
 
 # From this many bytes on, the row of an env fills whole memory lines: it is written to its final place.
@@ -45,21 +63,21 @@ class Flags:
         restarted: envs that failed before the first row, whose episode in the fragment before was given up.
     """
 
-    reward: Array
-    terminated: Array
-    truncated: Array
-    valid: Array | None = None
+    reward: Any
+    terminated: Any
+    truncated: Any
+    valid: Any = None
     restarted: Sequence[int] = ()
 
     @property
-    def last(self) -> Array:
+    def last(self) -> Any:
         """Return whether each row ends its episode."""
-        return np.logical_or(self.terminated, self.truncated)
+        return self.terminated | self.truncated
 
     def void(self, envs: Sequence[int] | slice, steps: int | slice) -> None:
         """Mark rows as no transitions."""
         if self.valid is None:
-            self.valid = np.ones(self.reward.shape, np.bool_)
+            self.valid = ~zeros_like(self.truncated)
         self.valid[:, steps][envs] = False
 
     def mark(self, t: int, step: Step) -> None:
@@ -67,9 +85,15 @@ class Flags:
 
         The row before is the last good row of an env that failed, unless its episode had ended there.
         """
-        ends = step.ends
-        if ends.envs.size:  # a view of the column takes a third of the time
-            self.terminated[:, t][ends.envs], self.truncated[:, t][ends.envs] = ends.terminated, ends.truncated
+        ends, unread = step.ends, step.device_ends
+        if unread is not None:
+            self.terminated[:, t], self.truncated[:, t] = unread.terminated, unread.truncated
+            if unread.void is not None:
+                self.void((), t)
+                self.valid[:, t] = ~unread.void
+        elif ends.envs.size:  # a view of the column takes a third of the time
+            self.terminated[:, t][ends.envs] = like(ends.terminated, self.terminated)
+            self.truncated[:, t][ends.envs] = like(ends.truncated, self.truncated)
         if step.void:
             self.void(step.void, t)
         if step.truncated_before and t == 0:
@@ -89,31 +113,64 @@ class Flags:
 
     def truncate_last(self) -> None:
         """Mark the last transition of each env as truncated, although its episode continues."""
-        valid = np.ones(self.reward.shape, np.bool_) if self.valid is None else self.valid
-        last = np.where(valid, np.arange(valid.shape[1]), -1).max(axis=1)
+        valid = as_tensor(~zeros_like(self.truncated) if self.valid is None else self.valid)
+        last = torch.where(valid, torch.arange(valid.shape[1], device=valid.device), -1).amax(1)
         for t in {*last.tolist()} - {-1}:
-            self.truncate(np.flatnonzero(last == t), t)
+            self.truncate(np.flatnonzero(as_array(last) == t), t)
 
 
 @dataclass(kw_only=True)
 class Rows(Flags):
     """T steps of B envs, all arrays `[B, T, …]`.
 
+    An observation is stored once: what a step led to is the next row, except where an episode ended.
+
     Attributes:
         observation: one array per observation leaf.
         outputs: one array per policy output, action leaves first.
-        next_observation: what the steps led to, one array per observation leaf.
+        infos: float32 `[B, T]`, one array per entry of infos.
+        last_observation: what the last step led to, one array `[B, …]` per observation leaf.
+        ends_at: envs and steps, two int64 arrays `[n]`, that led to an observation which is not in the next row.
+        final: these observations, one array `[n, …]` per leaf.
+        missing: bool `[B, T]`: rows that ended an episode whose last observation the env did not send, so that the next
+            row is the first of another episode; `None` unless that is allowed.
     """
 
     observation: Leaves = field(default_factory=list)
     outputs: Leaves = field(default_factory=list)
-    next_observation: Leaves = field(default_factory=list)
+    infos: Leaves = field(default_factory=list)
+    last_observation: Leaves = field(default_factory=list)
+    ends_at: tuple[Any, Any] | None = None
+    final: Leaves = field(default_factory=list)
+    missing: Any = None
+
+    @property
+    def next_observation(self) -> Leaves:
+        """Return what the steps led to, one new array per observation leaf."""
+        finals = self.final or [None] * len(self.observation)
+        return [*map(self._following, self.observation, self.last_observation, finals)]
 
     def blank_from(self, n_steps: int) -> None:
         """Fill rows from step `n_steps` on with zeros, and mark them as no transitions."""
         super().blank_from(n_steps)
-        for array in (*self.observation, *self.outputs, *self.next_observation):
+        if n_steps > 0:
+            envs = np.arange(len(self.reward))
+            places, finals = (envs, np.full_like(envs, n_steps - 1)), self.last_observation
+            if self.ends_at is not None:
+                places = tuple(map(concatenate, zip(self.ends_at, places, strict=True)))
+                finals = [*map(concatenate, zip(self.final, finals, strict=True))]
+            self.ends_at, self.final = places, finals
+        for array in (*self.observation, *self.outputs, *self.infos):
             array[:, n_steps:] = 0
+        self.last_observation = [zeros_like(array[:, 0]) for array in self.observation]
+
+    def _following(self, observation: Any, last: Any, final: Any) -> Any:
+        following = empty(observation, observation.shape)
+        as_tensor(following)[:, :-1] = as_tensor(observation)[:, 1:]  # twice as quick as numpy
+        following[:, -1] = last
+        if self.ends_at is not None:
+            following[self.ends_at] = final
+        return following
 
 
 @dataclass(kw_only=True)
@@ -157,52 +214,123 @@ class Buffer:
         observation: example of the observation leaves `[B, …]`.
         outputs: example of the policy's outputs `[B, …]`.
         n_steps: T.
+        final_observation: `"missing"` allows envs that end without a true last observation; then rows say so.
+        infos: reads entries of infos; `None` for no entries.
         make_rows: returns rows for their flags; `Rows`, or a function of the same keywords.
     """
 
     def __init__(
-        self, observation: Leaves, outputs: Leaves, n_steps: int, make_rows: Callable[..., Rows] = Rows
+        self,
+        observation: Leaves,
+        outputs: Leaves,
+        n_steps: int,
+        final_observation: FinalObservation = "required",
+        infos: InfoReader | None = None,
+        make_rows: Callable[..., Rows] = Rows,
     ) -> None:
         self._make_rows = make_rows
         self._n_envs, self.n_steps, self._n_observed = len(observation[0]), n_steps, len(observation)
-        self._like = [*observation, *outputs, np.empty(self._n_envs, np.float32), *observation]
+        self._n_outputs = len(outputs)
+        self._allows_missing = final_observation == "missing"
+        self._example, self._on_device = observation, isinstance(observation[0], torch.Tensor)
+        reward = like(np.empty(self._n_envs, np.float32), observation[0])
+        # Observations of tensors are new in each step, and stacked at the end.
+        self._info_reader, info_keys = infos, () if infos is None else infos.keys
+        self._like = [*(() if self._on_device else observation), *outputs, *[reward] * len(info_keys), reward]
         self._in_place = [self._n_envs == 1 or leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
         self._rooms = [self._room(place) for place in range(len(self._like))]
+        self._step: Step | None = None
+        self._observations, self._ends = list[Leaves](), list[tuple[int, Array, Leaves]]()
+        self._finals = list[tuple[int, Leaves | None]]()
 
     def open(self) -> Rows:
         """Return rows for one fragment, which get their arrays from `seal`; then the next one may be opened."""
         self._rooms = [self._room(at) if new else self._rooms[at] for at, new in enumerate(self._in_place)]
-        terminated, truncated = np.zeros((2, self._n_envs, self.n_steps), np.bool_)
-        reward = np.empty_like(truncated, np.float32)
-        return self._make_rows(reward=reward, terminated=terminated, truncated=truncated)
+        self._step, self._observations, self._ends, self._finals = None, [], [], []
+        shape, reward = (2, self._n_envs, self.n_steps), self._like[-1]
+        terminated, truncated = unset_flags(reward, shape)
+        missing = unset_flags(reward, shape[1:]) if self._allows_missing else None
+        flags = {"terminated": terminated, "truncated": truncated, "missing": missing}
+        return self._make_rows(reward=empty(reward, shape[1:]), **flags)
 
     def write(self, rows: Rows, t: int, step: Step) -> None:
         """Write step `t`."""
-        leaves = (*step.observation, *step.outputs, step.reward, *step.next_observation)
+        leaves: tuple[Any, ...] = (*step.outputs, step.reward)
+        if self._info_reader is not None:
+            infos = self._info_reader.read(step.info, step.ends if step.device_ends is None else step.device_ends)
+            leaves = (*step.outputs, *infos, step.reward)
+        if self._on_device:
+            self._observations.append(step.observation)
+        else:
+            leaves = (*step.observation, *leaves)
         for room, leaf in zip(self._rooms, leaves, strict=True):
             room[t] = leaf
+        if (before := self._step) is not None and step.observation is not before.next_observation:
+            envs = before.ends.envs
+            if step.truncated_before:
+                envs = np.union1d(envs, step.truncated_before)
+            self._ends.append((t - 1, envs, [leaf[envs] for leaf in before.next_observation]))
+        if (ends := step.device_ends) is not None and ends.hides_final:
+            self._finals.append((t, ends.final))
+        self._step = step
         rows.mark(t, step)
 
     def seal(self, rows: Rows) -> None:
-        """Set the arrays of rows whose steps are all written, copied into the order of the batch if in another."""
+        """Set the arrays of rows whose steps are all written, copied into the order of the batch if in another.
+
+        Raises:
+            BadAnswer: an episode ended without a true last observation, and this is not allowed.
+        """
         turned = [room.swapaxes(0, 1) for room in self._rooms]
-        arrays = [room if stays else _contiguous(room) for room, stays in zip(turned, self._in_place, strict=True)]
+        arrays = [room if stays else contiguous(room) for room, stays in zip(turned, self._in_place, strict=True)]
         n = self._n_observed
-        rows.observation, rows.next_observation, (*rows.outputs, rows.reward) = arrays[:n], arrays[-n:], arrays[n:-n]
+        rows.observation, arrays = (self._stack(), arrays) if self._on_device else (arrays[:n], arrays[n:])
+        *arrays, rows.reward = arrays
+        rows.outputs, rows.infos = arrays[: self._n_outputs], arrays[self._n_outputs :]
+        if self._step is not None:
+            rows.last_observation, self._step = self._step.next_observation, None
+        if self._ends:
+            steps, envs, finals = zip(*self._ends, strict=True)
+            rows.ends_at = np.concatenate(envs), np.repeat(steps, [*map(len, envs)])
+            rows.final = [*map(concatenate, zip(*finals, strict=True))]
+        if self._finals:
+            self._set_finals(rows)
+
+    def _stack(self) -> Leaves:
+        """Return the observations `[B, T, …]`; rows of steps that were not written are undefined."""
+        unwritten = [self._example] * (self.n_steps - len(self._observations))
+        return [torch.stack(column, 1) for column in zip(*self._observations, *unwritten, strict=True)]
+
+    def _set_finals(self, rows: Rows) -> None:
+        """Set the true last observations of episodes that ended; waits for the device."""
+        ended = rows.last
+        sent = [(t, final) for t, final in self._finals if final is not None]
+        if len(sent) < len(self._finals):
+            without = [t for t, final in self._finals if final is None]
+            missing = zeros_like(ended)
+            missing[:, without] = ended[:, without]
+            if self._allows_missing:
+                rows.missing = missing
+            elif bool(missing.any()):
+                names = " or ".join(f"infos[{name!r}]" for name in FINAL_OBSERVATIONS)
+                raise BadAnswer(
+                    f"episodes ended, and the env sent no last observation of them as {names}; have it send them, or "
+                    f"pass final_observation='missing', which marks these rows in {keys.MISSING}"
+                )
+        if sent:
+            steps = torch.tensor([t for t, _ in sent], device=ended.device)
+            at, envs = ended[:, steps].T.nonzero(as_tuple=True)
+            rows.ends_at = envs, steps[at]
+            rows.final = [
+                torch.stack([*column])[at, envs] for column in zip(*[final for _, final in sent], strict=True)
+            ]
 
     def _room(self, place: int) -> Any:
         """Return uninitialised room `[T, B, …]` for an entry; in memory `[B, T, …]` if rows are written in place."""
-        like, in_place = self._like[place], self._in_place[place]
-        shape = (len(like), self.n_steps) if in_place else (self.n_steps, len(like))
-        empty: Any = torch.empty if isinstance(like, torch.Tensor) else np.empty
-        room = empty((*shape, *like.shape[1:]), dtype=like.dtype)
+        example, in_place = self._like[place], self._in_place[place]
+        shape = (len(example), self.n_steps) if in_place else (self.n_steps, len(example))
+        room = empty(example, (*shape, *example.shape[1:]))
         return room.swapaxes(0, 1) if in_place else room
-
-
-def _contiguous(room: Any) -> Any:
-    """Return a contiguous copy; torch's transposition is up to twice as quick as numpy's."""
-    copy = torch.as_tensor(room).clone(memory_format=torch.contiguous_format)
-    return copy if isinstance(room, torch.Tensor) else copy.numpy()
 
 
 class TensorDictRows(Flags):
@@ -223,15 +351,8 @@ class TensorDictRows(Flags):
         terminated, truncated = np.zeros((2, spec.num_envs, n_steps), np.bool_)
         super().__init__(reward=np.zeros_like(truncated, np.float32), terminated=terminated, truncated=truncated)
         self.spec, self.steps, self._example = spec, list[Any](), example
+        self._stacked: Any = None  # the steps, stacked to be read
         self._structure: TensorDictBase | None = None  # the nested TensorDicts of a step, without entries
-
-    @property
-    def next_observation(self) -> list[Any]:
-        """Return what the steps led to, one tensor per observation key."""
-        dim = len(self.spec.batch_shape)
-        return [
-            torch.stack([step.get(under_next(key)) for step in self.steps], dim) for key in self.spec.observation_keys
-        ]
 
     def append(self, step: TensorDictBase) -> None:
         """Append a copy of a step."""
@@ -242,10 +363,32 @@ class TensorDictRows(Flags):
             self._structure = step.empty(recurse=True)
         self.steps.append({key: value.clone() for key, value in _entries(step)})
 
+    def read_flags(self, t: int) -> None:
+        """Set the ends of step `t`, if there is one, to those in the step."""
+        if t >= 0:
+            following = self._tensordict(self.steps[t]).get(keys.NEXT)
+            self.terminated[:, t], self.truncated[:, t] = self.spec.host.reader.flags(following)
+
+    def read_steps(self) -> None:
+        """Set rewards and ends to those in the steps; waits for the device of the envs once per entry."""
+        reader, self._stacked = self.spec.host.reader, self._stack()
+        if type(self._stacked) is TensorDict:
+            following = self._stacked.get(keys.NEXT)
+            rewards, flags = reader.reward(following), reader.flags(following)
+        else:  # shapes change
+            nexts = [self._tensordict(step).get(keys.NEXT) for step in self.steps]
+            rewards = np.stack([reader.reward(following) for following in nexts], 1)
+            flags = np.stack([reader.flags(following) for following in nexts], -1)
+        n_steps = len(self.steps)
+        self.reward[:, :n_steps] = rewards
+        self.terminated[:, :n_steps] |= flags[0]
+        self.truncated[:, :n_steps] |= flags[1]
+
     def truncate(self, envs: Sequence[int] | Array, t: int) -> None:
         """Set the truncated and done flags of the envs in step `t`, in every group."""
         if not len(envs):
             return
+        self._stacked = None
         shape, step = self.spec.batch_shape, self.steps[t]
         for key in self.spec.all_done_keys:
             if as_tuple(key)[-1] in (keys.TRUNCATED, keys.DONE):
@@ -262,6 +405,7 @@ class TensorDictRows(Flags):
             like, device = self.spec.host.imagine(), self._example.device
             like = (like.clear_device_() if device is None else like.to(device)).update(self._example)
         blank = like.apply(torch.zeros_like, filter_empty=False)
+        self._stacked = None
         del self.steps[n_steps:]
         for _ in range(n_steps, self.reward.shape[1]):
             self.append(blank)
@@ -269,7 +413,7 @@ class TensorDictRows(Flags):
 
     def batch(self, extras: Mapping[Key, torch.Tensor], *, compact: bool) -> Any:
         """Return the batch `[*B, T]` with further entries."""
-        batch = self._stack()
+        batch = self._stack() if self._stacked is None else self._stacked
         batch.refine_names(..., keys.TIME)
         batch.clear_device_()
         if compact:
@@ -306,6 +450,11 @@ class TensorDictBuffer:
         """Write step `t`."""
         root, ends = step.outputs[0], step.ends
         rows.append(root)
+        if step.device_ends is not None:
+            if step.truncated_before:
+                rows.read_flags(t - 1)
+                rows.mark(t, replace(step, device_ends=None))
+            return
         rows.reward[:, t] = step.reward
         rows.mark(t, step)
         if ends.truncated.any():  # perhaps by a limit that the loop counts
@@ -314,7 +463,9 @@ class TensorDictBuffer:
             rows.truncate(ends.envs[ends.truncated & ~done[ends.envs]], t)
 
     def seal(self, rows: TensorDictRows) -> None:
-        """Do nothing: `TensorDictRows.batch` stacks the steps."""
+        """Read rewards and ends of envs that reset themselves; `TensorDictRows.batch` stacks the steps."""
+        if rows.spec.autoresets and rows.steps:
+            rows.read_steps()
 
 
 def _entries(td: TensorDict, path: tuple[str, ...] = ()) -> Iterator[tuple[Key, Any]]:
@@ -340,6 +491,7 @@ class Layout:
         batch_shape: `*B`.
         observation: keys of the observation leaves.
         outputs: keys of the policy's outputs, action leaves first.
+        infos: keys of entries of infos, which are under `"next"` in the batch.
         track_ids: whether to add trajectory ids.
         track_version: whether to add the second pair of version entries.
         compact_obs: whether to leave out the observations under `"next"`.
@@ -350,6 +502,7 @@ class Layout:
     batch_shape: tuple[int, ...]
     observation: tuple[Key, ...]
     outputs: tuple[Key, ...]
+    infos: tuple[Key, ...] = ()
     track_ids: bool = True
     track_version: bool = False
     compact_obs: bool = False
@@ -370,15 +523,29 @@ class Fragment:
     """
 
     rows: Rows | TensorDictRows
-    ids: Array
-    counts: Array | None
+    ids: Any
+    counts: Any
     version: int | Array
     steps: int | None = None
 
     @property
     def frames(self) -> int:
         """Return the number of rows that are transitions."""
-        return self.ids.size if self.rows.valid is None else int(self.rows.valid.sum())
+        return prod(self.ids.shape) if self.rows.valid is None else int(self.rows.valid.sum())
+
+    def move_to_cpu(self) -> None:
+        """Turn tensors, which may be on a device, into arrays, before they cross the border of a process."""
+        rows = self.rows
+        if not isinstance(rows, Rows) or not isinstance(rows.reward, torch.Tensor):
+            return
+        for name in ("observation", "outputs", "infos", "last_observation", "final"):
+            setattr(rows, name, [*map(to_cpu, getattr(rows, name))])
+        for name in ("reward", "terminated", "truncated", "valid", "missing"):
+            value = getattr(rows, name)
+            setattr(rows, name, None if value is None else as_array(value))
+        if rows.ends_at is not None:
+            rows.ends_at = as_array(rows.ends_at[0]), as_array(rows.ends_at[1])
+        self.ids, self.counts = as_array(self.ids), None if self.counts is None else as_array(self.counts)
 
     def to_tensordict(self, layout: Layout) -> Any:
         """Return the batch `[*B, T]`, which takes over the memory of the fragment."""
@@ -390,7 +557,8 @@ class Fragment:
         if not layout.compact_obs:
             leaves += zip(map(under_next, layout.observation), rows.next_observation, strict=True)
         entries = {key: _tensor(leaf, *shape, *leaf.shape[2:]) for key, leaf in leaves}
-        entries |= {key: _tensor(leaf, *shape, 1) for key, leaf in self._flags(rows)}
+        infos = zip(map(under_next, layout.infos), rows.infos, strict=True)
+        entries |= {key: _tensor(leaf, *shape, 1) for key, leaf in (*self._flags(rows), *infos)}
         return TensorDict(entries | labels, batch_size=shape, names=[*[None] * len(layout.batch_shape), keys.TIME])
 
     def _labels(self, layout: Layout, shape: tuple[int, ...]) -> Iterator[tuple[Key, torch.Tensor]]:
@@ -400,8 +568,9 @@ class Fragment:
         if self.rows.valid is not None:
             yield keys.MASK, _tensor(self.rows.valid, *shape)
         elif layout.masked:
-            yield keys.MASK, torch.ones(shape, dtype=torch.bool)
-        version = torch.as_tensor(self.version).unsqueeze(-1).expand(self.ids.shape).reshape(shape)
+            yield keys.MASK, torch.ones(shape, dtype=torch.bool, device=as_tensor(self.rows.reward).device)
+        version = torch.as_tensor(self.version, device=as_tensor(self.rows.reward).device)
+        version = version.unsqueeze(-1).expand(self.ids.shape).reshape(shape)
         yield keys.VERSION, version
         if layout.track_version:
             for key in (keys.TRACKED_VERSION, (keys.NEXT, keys.TRACKED_VERSION)):
@@ -412,12 +581,13 @@ class Fragment:
         yield (keys.NEXT, keys.REWARD), rows.reward
         for name, array in zip(keys.FLAGS, (rows.last, rows.terminated, rows.truncated), strict=True):
             yield (keys.NEXT, name), array
-            yield name, np.zeros(array.shape, dtype=np.bool_)
+            yield name, zeros_like(array)
+        if rows.missing is not None:
+            yield keys.MISSING, rows.missing
         if self.counts is not None:
             yield keys.STEP_COUNT, self.counts
             yield (keys.NEXT, keys.STEP_COUNT), self.counts + 1
 
 
 def _tensor(array: Any, *shape: int) -> torch.Tensor:
-    shaped = array.reshape(shape)  # reshaping a tensor takes ten times as long as an array
-    return torch.from_numpy(shaped) if isinstance(shaped, np.ndarray) else shaped
+    return as_tensor(array.reshape(shape))  # reshaping a tensor takes ten times as long as an array

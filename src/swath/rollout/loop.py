@@ -13,11 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from swath.rollout.failures import Failures
-from swath.rollout.hosts.base import Ends, Host, HostSpec, Infos, Transition
-from swath.rollout.spaces import Array, Leaves
+from swath.rollout.hosts.base import DeviceEnds, Ends, Host, HostSpec, Infos, Transition
+from swath.rollout.spaces import Leaves
 
 # A deadline that is never reached.
 _NEVER = 1 << 62
@@ -26,11 +26,15 @@ _NEVER = 1 << 62
 class Actor(Protocol):
     """A policy that is bound to a host: leaves of observations in, leaves of outputs out."""
 
+    @property
+    def has_state(self) -> bool:
+        """Tell whether it has recurrent state."""
+
     def __call__(self, observation: Leaves) -> Leaves:
         """Return action leaves, then the policy's other outputs, `[B, …]` each; the next call may overwrite them."""
 
-    def begin(self, envs: Sequence[int]) -> None:
-        """Reset the recurrent state of the envs, where an episode begins."""
+    def begin(self, envs: Any) -> None:
+        """Reset the recurrent state of the envs, or of a mask `[B]` of envs, where an episode begins."""
 
     def rewind(self) -> None:
         """Restore the recurrent state before the last call, whose outputs were not used."""
@@ -44,21 +48,24 @@ class Step:
         observation: leaves `[B, …]`, the input of the policy.
         outputs: leaves `[B, …]`, the output of the policy, action leaves first.
         next_observation: leaves `[B, …]` that the step led to; at an end the true last observation.
-        reward: float array `[B]`.
+        reward: float array or tensor `[B]`; `None` if it is only read once per fragment.
         ends: episodes that ended with this step.
         void: envs whose row is no transition.
         truncated_before: envs that failed, so that their episode was truncated with the step *before* this one.
         info: the info dicts of the envs.
+        device_ends: ends that were not read, in place of `ends` and `void`; then `next_observation` is what the env
+            returned, also at an end.
     """
 
     observation: Leaves
     outputs: Leaves
     next_observation: Leaves
-    reward: Array
+    reward: Any
     ends: Ends
     void: Sequence[int]
     truncated_before: Sequence[int]
     info: Infos = ()
+    device_ends: DeviceEnds | None = None
 
 
 @dataclass(slots=True)
@@ -149,7 +156,9 @@ def steps(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Iterator
     ahead.
     """
     limit, failures = rules.limit, rules.failures
-    resets_in_step = host.spec.next_step_autoreset and rules.begin is restart_all  # these rows are void
+    begins_all = rules.begin is restart_all
+    resets_in_step = host.spec.next_step_autoreset and begins_all  # these rows are void
+    reads_ends = not (host.spec.autoresets and begins_all)
     while True:
         truncated_before: Sequence[int] = ()
         if state.ended_envs:
@@ -162,7 +171,19 @@ def steps(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Iterator
         if transition.failed:
             truncated_before = [env for env, _ in transition.failed]
             observation, outputs, transition = _retry_step(host, policy, rules, observation, outputs, transition)
-        ends, void = transition.ends, transition.void
+        ends, void, next_observation = transition.ends, transition.void, transition.observation
+        if (device_ends := transition.device_ends) is not None:
+            if not reads_ends:
+                if policy.has_state:
+                    begins = device_ends.void if resets_in_step else device_ends.ended
+                    policy.begin(() if begins is None else begins)
+                state.observation, info = next_observation, transition.info
+                step = Step(observation, outputs, next_observation, transition.reward, ends, (), truncated_before, info)
+                step.device_ends = device_ends
+                yield step
+                continue
+            ends, void = device_ends.read()
+            next_observation = device_ends.true_observation(next_observation) if ends.envs.size else next_observation
         expired = limit.tick()
         if void:
             expired = [env for env in expired if env not in void]
@@ -174,7 +195,7 @@ def steps(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Iterator
         if ends.envs.size and not (resets_in_step and ends is reported_ends):
             state.ended_envs = ends.envs.tolist()
         reward, info = transition.reward, transition.info
-        yield Step(observation, outputs, transition.observation, reward, ends, void, truncated_before, info)
+        yield Step(observation, outputs, next_observation, reward, ends, void, truncated_before, info)
 
 
 def _begin_episodes(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Sequence[int]:

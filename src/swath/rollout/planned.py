@@ -99,7 +99,7 @@ class Planned:
     def buffer(self, n_steps: int) -> Buffer:
         """Return room for fragments of T steps."""
         if self._buffer is None or self._buffer.n_steps != n_steps:
-            self._buffer = Buffer(self._leaves, self.policy.example, n_steps, self._make_rows)
+            self._buffer = Buffer(self._leaves, self.policy.example, n_steps, make_rows=self._make_rows)
         return self._buffer
 
     @contextmanager

@@ -10,6 +10,7 @@ import torch
 from gymnasium import spaces
 
 from swath.keys import ACTION_MASK
+from swath.rollout.memory import torch_dtype
 from swath.rollout.spaces import Array, Leaves, action_leaves
 
 
@@ -28,17 +29,24 @@ class RandomPolicy:
     def __init__(self, action_spec: spaces.Space[Any] | None = None) -> None:
         self.action_spec = action_spec
 
-    def sampler(self, space: spaces.Space[Any], num_envs: int) -> Callable[[torch.Tensor | None], Leaves]:
+    def sampler(
+        self, space: spaces.Space[Any], num_envs: int, device: torch.device | None = None
+    ) -> Callable[[torch.Tensor | None], Leaves]:
         """Return a function that draws action leaves `[B, …]`, given an action mask `[B, n]` or `None`.
+
+        The leaves are arrays, or tensors on a device.
 
         The function raises `ValueError` for a mask that does not fit the space.
         """
         space = self.action_spec if self.action_spec is not None else space
         leaves = action_leaves(space)
-        samplers = [_leaf_sampler(leaf.space, (num_envs, *leaf.shape)) for leaf in leaves]
+        samplers = [_leaf_sampler(leaf.space, (num_envs, *leaf.shape), device) for leaf in leaves]
+        dtypes = [torch_dtype(leaf.dtype) for leaf in leaves]
 
         def draw(mask: torch.Tensor | None) -> Leaves:
             actions = [sample() for sample in samplers] if mask is None else [_sample_masked(space, mask)]
+            if device is not None:
+                return [rows.to(dtype) for rows, dtype in zip(actions, dtypes, strict=True)]
             return [rows.numpy().astype(leaf.dtype, copy=False) for leaf, rows in zip(leaves, actions, strict=True)]
 
         return draw
@@ -73,10 +81,12 @@ def _sample_masked(space: spaces.Space[Any], mask: torch.Tensor) -> torch.Tensor
     for part in torch.split((mask != 0).double(), sizes.reshape(-1).tolist(), dim=1):
         none_allowed = part.sum(dim=1, keepdim=True) == 0  # after an end, where the action does not matter
         choices.append(torch.multinomial(part + none_allowed, 1))
-    return torch.cat(choices, dim=1).reshape(-1, *sizes.shape) + torch.as_tensor(start)
+    return torch.cat(choices, dim=1).reshape(-1, *sizes.shape) + torch.as_tensor(start, device=mask.device)
 
 
-def _leaf_sampler(space: spaces.Space[Any], shape: tuple[int, ...]) -> Callable[[], torch.Tensor]:
+def _leaf_sampler(
+    space: spaces.Space[Any], shape: tuple[int, ...], device: torch.device | None = None
+) -> Callable[[], torch.Tensor]:
     """Return a function that draws `start + span * noise`.
 
     The noise is uniform in [0, 1) between two bounds, exponential beyond one bound, else normal.
@@ -90,12 +100,16 @@ def _leaf_sampler(space: spaces.Space[Any], shape: tuple[int, ...]) -> Callable[
         bounded, half = below & above, below ^ above
         start = np.where(below, low, np.where(above, high, 0))
         span = np.where(bounded, high - low + integer, np.where(above, -1, 1))
-    begin, width, is_bounded, is_half = map(torch.as_tensor, (start, span, bounded, half))
+    begin, width, is_bounded, is_half = (
+        torch.as_tensor(value, device=device) for value in (start, span, bounded, half)
+    )
+    all_bounded = bool(bounded.all())
 
     def draw() -> torch.Tensor:
-        noise = torch.rand(shape, dtype=torch.float64)
-        if not is_bounded.all():
-            open_side = torch.where(is_half, noise.new_empty(shape).exponential_(), torch.randn(shape).double())
+        noise = torch.rand(shape, dtype=torch.float64, device=device)
+        if not all_bounded:
+            exponential = noise.new_empty(shape).exponential_()
+            open_side = torch.where(is_half, exponential, torch.randn(shape, device=device).double())
             noise = torch.where(is_bounded, noise, open_side)
         values = begin + width * noise
         return values.floor() if integer else values

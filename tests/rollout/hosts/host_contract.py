@@ -1,13 +1,16 @@
 """The contract of hosts of envs, and a stricter one for counting envs."""
 
 from contextlib import contextmanager
+from itertools import islice
 
 import numpy as np
 import pytest
+import torch
 
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.loop import LoopState, Rules, StepLimit, restart_all, steps
+from swath.rollout.memory import as_array
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import observation_leaves
@@ -108,12 +111,14 @@ class CountedHostContract(HostContract):
                     assert tuple(flags.get(env, wanted)) == wanted, f"{after[env]} ends with {flags.get(env)}: {plan}"
                     assert any(wanted) == (env in flags), f"{after[env]} of {plan}: ends are {step.ends}"
                     rows = zip(host.spec.action, step.outputs, strict=True)
-                    reward = reward_of(after[env], [np.asarray(row[env]).astype(leaf.dtype) for leaf, row in rows])
+                    reward = reward_of(after[env], [as_array(row[env]).astype(leaf.dtype) for leaf, row in rows])
                     assert step.reward[env] == reward, f"env {env} got another action at {after[env]}"
 
 
 class Dice:
     """An actor that draws the same random actions for every host of one action space."""
+
+    has_state = False
 
     def __init__(self, host):
         self._streams = PrivateStreams(11)
@@ -141,8 +146,13 @@ def play(host, n_steps, seeds=None, actor=None):
     """
     rules = Rules(StepLimit(host.spec), restart_all, Failures())
     source = steps(host, actor or Dice(host), LoopState(host.reset_all(seeds)), rules)
-    for _ in range(n_steps):
-        yield next(source)
+    for step in islice(source, n_steps):
+        if step.device_ends is not None:
+            step.ends, step.void = step.device_ends.read()
+            step.next_observation = step.device_ends.true_observation(step.next_observation)
+        is_read = step.reward is not None
+        step.reward = as_array(step.reward) if is_read else host.reader.reward(step.outputs[0].get("next"))
+        yield step
 
 
 @contextmanager
@@ -162,7 +172,7 @@ def _sampler(host):
         return lambda leaves: [host.draw(leaves[0].copy())]
     if not spec.observation:  # several agents
         return lambda leaves: [[dict.fromkeys(observations, 0) for observations in leaves[0]]]
-    draw = RandomPolicy().sampler(spec.action_space, spec.num_envs)
+    draw = RandomPolicy().sampler(spec.action_space, spec.num_envs, spec.tensor_device)
     return lambda _: draw(None)
 
 
@@ -177,7 +187,8 @@ def _require_fits(host, leaves, source):
         assert [*map(type, leaves[0])] == [dict] * spec.num_envs, f"{source} gave {leaves[0]}, not a dict each"
         return
     wanted = [((spec.num_envs, *leaf.shape), leaf.dtype) for leaf in spec.observation]
-    got = [(leaf.shape, leaf.dtype) for leaf in leaves]
+    assert all(isinstance(leaf, torch.Tensor) == spec.of_tensors for leaf in leaves)
+    got = [(leaf.shape, leaf.dtype) for leaf in map(as_array, leaves)]
     assert got == wanted, f"{source} gave leaves {got}; the spec says {wanted}"
 
 
@@ -186,7 +197,7 @@ def _seen(host, leaves):
     spec = host.spec
     if isinstance(spec, TensorDictSpec):
         return [leaves[0].get(key).numpy().reshape(spec.num_envs, -1) for key in spec.observation_keys]
-    return list(leaves) if spec.observation else [np.array(list(map(repr, leaves[0])))]
+    return [*map(as_array, leaves)] if spec.observation else [np.array(list(map(repr, leaves[0])))]
 
 
 def _copies(host, leaves):
@@ -198,7 +209,7 @@ def _equal(first, other):
 
 
 def _marks(counting, leaves):
-    parts = zip(observation_leaves(counting.observation_space), leaves, strict=True)
+    parts = zip(observation_leaves(counting.observation_space), map(as_array, leaves), strict=True)
     first, *others = [read(part.space, leaf) for part, leaf in parts]
     assert all((marks == first).all() for marks in others), "leaves of one observation have different marks"
     return [Mark(*row.tolist()) for row in first]

@@ -15,9 +15,11 @@ from counting_vector import CountingVectorEnv
 from mock_envs import BasicMultiAgent
 from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.sources import Source, build
+from swath.rollout.hosts.tensors import TensorHost
 from swath.rollout.hosts.torchrl import EnvOptions
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
 from swath.testing import OBSERVATIONS, Counting, CountingEnv, Script
+from tensor_simulators import OfTensors
 
 NESTED_ACTIONS = spaces.Dict(
     {
@@ -40,6 +42,19 @@ def envs(counting, n=3):
 def vector_env(mode, copy):
     """Return a maker of hosts of a vector env that stacks its last observations, and takes one seed for all."""
     return lambda counting: VectorHost(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy))
+
+
+def simulator(device):
+    """Return a function of mode and copy, which returns a maker of hosts of tensors on a device."""
+
+    def of_mode(mode, copy):
+        def make(counting):
+            env = OfTensors(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy), device)
+            return TensorHost(env, first=env.reset())
+
+        return make
+
+    return of_mode
 
 
 def sync_vector_env(mode, copy):
@@ -90,6 +105,22 @@ class TestCountingEnvs(CountedHostContract):
     @pytest.fixture
     def make_host(self, case):
         return partial(*case)
+
+
+class TestTensors(CountedHostContract):
+    """Of the same vector env, whose arrays are tensors on a device."""
+
+    @pytest.fixture(params=["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+    def device(self, request):
+        return request.param
+
+    @pytest.fixture(params=IN_VECTORS, ids=lambda counting: counting.observation)
+    def counting(self, request):
+        return request.param
+
+    @pytest.fixture(params=WAYS, ids=lambda way: f"{way[0].name}, copy={way[1]}")
+    def make_host(self, request, device, counting):
+        return partial(simulator(device)(*request.param), counting)
 
 
 class TestAsyncVectorEnv(CountedHostContract):

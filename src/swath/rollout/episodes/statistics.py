@@ -7,11 +7,13 @@ step by step           EpisodeSums.count_step(reward)      ──▶ returns, le
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from swath.rollout.memory import as_array, like
 from swath.rollout.spaces import Array
 
 WORKER_BITS, LIFE_BITS = 47, 32
@@ -66,8 +68,11 @@ class TrajectoryIds:
     def __init__(self, num_envs: int, *, worker: int = 0, life: int = 0, counts_steps: bool = False) -> None:
         self._base, self._counts_steps, self.n_ids = (worker << WORKER_BITS) + (life << LIFE_BITS), counts_steps, 0
         # Ids, lengths and returns of the running episodes; envs that begin another episode with their next row.
+        self._current: Any
+        self._length: Any
         self._current, self._length = np.zeros((2, num_envs), dtype=np.int64)
-        self._total, self._fresh = np.zeros(num_envs), np.ones(num_envs, dtype=np.bool_)
+        self._total: Any = np.zeros(num_envs)
+        self._fresh: Any = np.ones(num_envs, dtype=np.bool_)
         self.ended_episodes = NO_EPISODES
 
     @property
@@ -79,8 +84,8 @@ class TrajectoryIds:
         """Begin new episodes with the next rows of the envs, by default of all."""
         self._fresh[slice(None) if envs is None else list(envs)] = True
 
-    def label(self, reward: Array, last: Array, valid: Array | None = None) -> tuple[Array, Array | None]:
-        """Return ids and step counts of the next T rows.
+    def label(self, reward: Any, last: Any, valid: Any = None) -> tuple[Any, Any]:
+        """Return ids and step counts of the next T rows, in the memory of the rewards: arrays, or tensors on the CPU.
 
         Args:
             reward: `[B, T]`.
@@ -91,6 +96,10 @@ class TrajectoryIds:
             int64 `[B, T]` ids (-1 where not valid), and int64 `[B, T]`: number of earlier steps of the episode, or
             `None` unless `counts_steps`.
         """
+        ids, counts = self._label(as_array(reward), as_array(last), None if valid is None else as_array(valid))
+        return like(ids, reward), None if counts is None else like(counts, reward)
+
+    def _label(self, reward: Array, last: Array, valid: Array | None) -> tuple[Array, Array | None]:
         n_envs, n_steps = last.shape
         heads = np.ones(last.shape, dtype=np.bool_)
         heads[:, 1:] = last[:, :-1]
@@ -125,6 +134,68 @@ class TrajectoryIds:
         return ids, counts
 
 
+class DeviceTrajectoryIds(TrajectoryIds):
+    """`TrajectoryIds` of rewards and flags that are tensors; `label` waits for their device once.
+
+    Args:
+        num_envs: B.
+        worker: index of the worker.
+        life: life number of the worker.
+        counts_steps: whether to return step counts.
+        device: where the tensors are.
+    """
+
+    def __init__(
+        self, num_envs: int, *, worker: int = 0, life: int = 0, counts_steps: bool = False, device: torch.device
+    ) -> None:
+        super().__init__(num_envs, worker=worker, life=life, counts_steps=counts_steps)
+        state = (self._current, self._length, self._total, self._fresh)
+        self._current, self._length, self._total, self._fresh = (torch.from_numpy(part).to(device) for part in state)
+
+    def label(self, reward: Any, last: Any, valid: Any = None) -> tuple[Any, Any]:
+        """Return ids and step counts of the next T rows, as tensors; see `TrajectoryIds.label`."""
+        valid = torch.ones_like(last) if valid is None else valid
+        last, (n_envs, n_steps) = last & valid, last.shape
+        steps = torch.arange(n_steps, device=last.device)
+        # The first rows of stretches of one episode in one env, and those among them that begin an episode.
+        heads = torch.ones_like(last)
+        heads[:, 1:] = (last | ~valid)[:, :-1] & valid[:, 1:]
+        begins = heads.clone()
+        begins[:, 0] = self._fresh & valid[:, 0]
+        numbers = begins.T.reshape(-1).cumsum(0)
+        ids = torch.where(begins, self.next_id - 1 + numbers.view(n_steps, n_envs).T, NO_TRAJECTORY)
+        ids[:, 0] = torch.where(begins[:, 0], ids[:, 0], self._current)
+        ids = ids.cummax(1).values
+        stretch = heads.reshape(-1).cumsum(0).view(n_envs, n_steps) - 1
+        first, size = stretch[:, 0], n_envs * n_steps
+        continues = ~begins[:, 0]
+        lengths, totals = torch.zeros(size, dtype=torch.int64, device=last.device), reward.new_zeros(size).double()
+        lengths[first], totals[first] = self._length * continues, torch.where(continues, self._total, 0.0)
+        before, counts = lengths[stretch], None
+        lengths.index_add_(0, stretch.reshape(-1), valid.reshape(-1).long())
+        totals.index_add_(0, stretch.reshape(-1), torch.where(valid, reward, 0).double().reshape(-1))
+        if self._counts_steps:
+            counts = before + steps - torch.where(heads, steps, 0).cummax(1).values
+        self._current, self._length, self._total = ids[:, -1], lengths[stretch[:, -1]], totals[stretch[:, -1]]
+        self._fresh = (last | ~valid)[:, -1]
+        at, envs = last.T.nonzero(as_tuple=True)
+        over = stretch[envs, at]
+        self.ended_episodes = np.empty(len(at), EPISODE_DTYPE)
+        for name, values in (("trajectory", ids[envs, at]), ("total", totals[over]), ("length", lengths[over])):
+            self.ended_episodes[name] = values.numpy(force=True)
+        self.n_ids += int(numbers[-1])
+        return torch.where(valid, ids, NO_TRAJECTORY), counts
+
+
+def trajectory_ids(
+    num_envs: int, worker: int, life: int, counts_steps: bool, device: torch.device | None
+) -> TrajectoryIds:
+    """Return what assigns ids to rows of arrays or, with a device, of tensors."""
+    if device is None or device.type == "cpu":  # numpy is quicker there
+        return TrajectoryIds(num_envs, worker=worker, life=life, counts_steps=counts_steps)
+    return DeviceTrajectoryIds(num_envs, worker=worker, life=life, counts_steps=counts_steps, device=device)
+
+
 class EpisodeSums:
     """Returns and lengths of the running episodes of B envs, added up step by step.
 
@@ -143,14 +214,14 @@ class EpisodeSums:
         """Set returns and lengths of the envs to 0, where episodes begin."""
         self.returns[envs], self.lengths[envs] = 0, 0
 
-    def count_step(self, reward: Array, void: Sequence[int] = ()) -> None:
-        """Count a step of every env, with rewards `[B]`, except envs whose row is void."""
+    def count_step(self, reward: Any, void: Sequence[int] = ()) -> None:
+        """Count a step of every env, with rewards `[B]`, except envs whose row is void; waits for a device."""
         valid: Array | bool = True
         if len(void):
             valid = np.ones(len(self.lengths), dtype=np.bool_)
             valid[list(void)] = False
         self.lengths += valid
-        np.add(self.returns, reward, out=self.returns, where=valid)
+        np.add(self.returns, as_array(reward), out=self.returns, where=valid)
 
 
 class EpisodeLog:

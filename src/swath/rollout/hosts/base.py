@@ -28,6 +28,9 @@ from swath.rollout.spaces import Array, Leaf, Leaves
 Seeding = Literal["episode", "layout", "none"]
 
 
+CPU = torch.device("cpu")
+
+
 @dataclass(frozen=True)
 class CommonSpec:
     """Properties that the envs of every host have.
@@ -39,6 +42,8 @@ class CommonSpec:
         steps_singly: whether a step may name one of the envs.
         next_step_autoreset: whether the step after an end only resets the env (a vector env in mode `NEXT_STEP`).
         limits: the step limit of each env, counted by the loop; the host updates them at every reset. Empty: no limits.
+        autoresets: whether the envs reset themselves and report ends as `DeviceEnds`, which a loop that begins every
+            next episode need not read.
         seeding: `"episode"` if a reset takes a seed per env, `"layout"` if it takes one for all.
     """
 
@@ -48,19 +53,27 @@ class CommonSpec:
     resettable: bool = True
     steps_singly: bool = True
     next_step_autoreset: bool = False
+    autoresets: bool = False
     limits: Sequence[int | None] = ()
     seeding: Seeding = "episode"
+
+    @property
+    def tensor_device(self) -> torch.device | None:
+        """Return the device of leaves that are tensors; `None` for arrays, and for a TensorDict."""
+        return None
 
 
 @dataclass(frozen=True)
 class ArraySpec(CommonSpec):
-    """Envs whose observations and actions are arrays, on the CPU.
+    """Envs whose observations and actions are arrays, or tensors of torch.
 
     Attributes:
         observation: leaves of one env's observation.
         action: leaves of one env's action.
         observation_space: the observation space of one env.
         action_space: the action space of one env.
+        device: where observations and actions are.
+        of_tensors: whether they are tensors of torch, not arrays.
         can_truncate: whether a step can be marked as truncated.
     """
 
@@ -68,8 +81,15 @@ class ArraySpec(CommonSpec):
     action: tuple[Leaf, ...]
     observation_space: spaces.Space[Any]
     action_space: spaces.Space[Any]
-    device: ClassVar[torch.device] = torch.device("cpu")
+    _: KW_ONLY
+    device: torch.device = CPU
+    of_tensors: bool = False
     can_truncate: ClassVar[bool] = True
+
+    @property
+    def tensor_device(self) -> torch.device | None:
+        """Return the device of leaves that are tensors; `None` for arrays."""
+        return self.device if self.of_tensors else None
 
     @property
     def observation_keys(self) -> tuple[Key, ...]:
@@ -198,25 +218,71 @@ class Ends:
 NO_ENDS = Ends(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.bool_))
 
 
+@dataclass
+class DeviceEnds:
+    """The ends of one step of B envs as tensors, which are on a device and were not read.
+
+    Attributes:
+        terminated: bool `[B]`.
+        truncated: bool `[B]`.
+        void: bool `[B]`: the row is no transition; `None` if all are.
+        final: leaves `[B, …]`: the true last observation of envs that ended, if the observation is the first of their
+            next episode; `None` if the env has not sent them.
+        hides_final: whether the observation of an env that ended is the first of its next episode.
+    """
+
+    terminated: torch.Tensor
+    truncated: torch.Tensor
+    void: torch.Tensor | None = None
+    final: Leaves | None = None
+    hides_final: bool = False
+
+    @property
+    def ended(self) -> torch.Tensor:
+        """Return whether each env ended, `[B]`."""
+        return self.terminated | self.truncated
+
+    def read(self) -> tuple[Ends, list[int]]:
+        """Return the ends, and the envs whose row is void; waits for the device."""
+        void = [] if self.void is None else self.void.nonzero().flatten().tolist()
+        if not bool(self.ended.any()):
+            return NO_ENDS, void
+        terminated, truncated = torch.stack([self.terminated, self.truncated]).numpy(force=True)
+        return Ends.from_flags(terminated, truncated), void
+
+    def true_observation(self, observation: Leaves) -> Leaves:
+        """Return the observation with the true last ones of envs that ended, as far as the env has sent them."""
+        if self.final is None:
+            return observation
+        ended = self.ended
+        return [
+            torch.where(ended.view(-1, *[1] * (leaf.dim() - 1)), final, leaf)
+            for final, leaf in zip(self.final, observation, strict=True)
+        ]
+
+
 @dataclass(slots=True)
 class Transition:
     """The result of one step of B envs.
 
     Attributes:
         observation: leaves `[B, …]`; fresh arrays that are never written again. At an end the true last observation.
-        reward: float array `[B]`, in the env's dtype.
+        reward: float array or tensor `[B]`, in the env's dtype; `None` if it is only read once per fragment, from the
+            TensorDicts of its steps.
         ends: episodes that ended with this step.
         void: envs whose row is no transition (a `NEXT_STEP` vector env reset itself and ignored the action).
         failed: envs that raised, with the exception; their rows are undefined.
         info: the info dicts of the envs, unchanged.
+        device_ends: the ends of envs of tensors, in place of `ends` and `void`.
     """
 
     observation: Leaves
-    reward: Array
+    reward: Any
     ends: Ends = NO_ENDS
     void: Sequence[int] = ()
     failed: Sequence[tuple[int, Exception]] = ()
     info: Infos = ()
+    device_ends: DeviceEnds | None = None
 
 
 class Host(ABC):

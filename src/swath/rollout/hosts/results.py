@@ -20,7 +20,9 @@ from swath.rollout.spaces import Array, first_unrepresentable
 _FLOAT32 = np.dtype(np.float32)
 LARGEST_REWARD = float(np.finfo(_FLOAT32).max)
 
-_FINAL, _FINAL_OBS = "final_info", ("final_obs", "terminal_observation")
+# The names under which libraries keep true last observations in infos.
+FINAL_OBSERVATIONS = ("final_obs", "final_observation", "terminal_observation")
+FINAL_INFO = "final_info"
 
 
 def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
@@ -32,7 +34,7 @@ def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     if not isinstance(infos, Mapping):
         return (infos[env] if infos else None) or {}  # None is an empty one
     row = _row(infos, env)
-    final = row.pop(_FINAL, {})
+    final = row.pop(FINAL_INFO, {})
     # After a reset in the same step the other entries belong to the new episode, except those that wrappers of the
     # vector env add about the ended one.
     return {**row, **final} if isinstance(final, dict) else row
@@ -41,7 +43,7 @@ def info_of(infos: Infos, env: int) -> Mapping[str, Any]:
 def first_info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     """Return the info of one env in a reset within the step, without the final info of the step."""
     row = _row(infos, env) if isinstance(infos, Mapping) else info_of(infos, env)
-    return {name: value for name, value in row.items() if name not in (_FINAL, *_FINAL_OBS)}
+    return {name: value for name, value in row.items() if name not in (FINAL_INFO, *FINAL_OBSERVATIONS)}
 
 
 def _row(infos: Mapping[str, Any], env: int) -> dict[str, Any]:

@@ -14,16 +14,18 @@ from typing import Any
 
 import cloudpickle
 import gymnasium as gym
+from gymnasium.vector import VectorWrapper
 
 from swath.errors import noted
 from swath.extras import need
 from swath.options import count
-from swath.rollout.hosts.base import Host, close_on_failure
+from swath.rollout.hosts.base import Host, MakeEnvs, close_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
+from swath.rollout.hosts.tensors import BatchedEnv, TensorHost, has_tensors
 from swath.rollout.hosts.torchrl import EnvOptions, TorchRLEnv, batch_of, has_makers, is_torchrl_env
-from swath.rollout.hosts.vector import VectorHost, is_vector_env
+from swath.rollout.hosts.vector import VectorHost, is_batched_env, is_envpool, is_vector_env
 
 DEFAULT_OPTIONS = EnvOptions()
 ENVS = "a gymnasium env, a vector env, a TorchRL env or a PettingZoo ParallelEnv"
@@ -82,7 +84,7 @@ def build(source: Source, options: EnvOptions = DEFAULT_OPTIONS) -> Host:
     first, built, keep_float64 = envs[0], envs[1:] if source.is_instance else envs, source.keep_float64
     with close_on_failure([] if source.owned_by_user else built):
         if is_vector_env(first):
-            return VectorHost(first, rebuild, keep_float64=keep_float64)
+            return vector_host(first, rebuild, keep_float64=keep_float64)
         if isinstance(first, gym.Env):
             return EnvListHost(envs, bare=source.copies is None, make=rebuild, keep_float64=keep_float64)
         adapt: Callable[[Any], Any] = partial(TorchRLEnv, autoresets=not options.separate)
@@ -91,6 +93,29 @@ def build(source: Source, options: EnvOptions = DEFAULT_OPTIONS) -> Host:
         separate = source.copies is not None and (options.separate or is_parallel_env(first))
         make = None if rebuild is None else lambda: [*map(adapt, rebuild())]
         return TensorDictHost([*map(adapt, envs)], make, separate=separate)
+
+
+def vector_host(env: Any, make: MakeEnvs | None, *, keep_float64: bool) -> VectorHost:
+    """Return the host of an env that steps as a batch, of arrays or of tensors, as its first reset shows.
+
+    Gymnasium's own vector envs are not reset for that.
+
+    Args:
+        env: the env.
+        make: returns a list with an env of the same kind.
+        keep_float64: observations of float64 stay float64.
+    """
+    if is_batched_env(env):
+        env, rebuild = BatchedEnv(env), make
+        make = None if rebuild is None else lambda: [*map(BatchedEnv, rebuild())]
+    of_arrays = is_envpool(env) or type(env).__module__.partition(".")[0] in ("gymnasium", "ale_py")
+    if of_arrays and not isinstance(env, VectorWrapper):  # wrappers may turn arrays into tensors
+        return VectorHost(env, make, keep_float64=keep_float64)
+    with noted(f"the first reset of {env}"):
+        first = env.reset()
+        if has_tensors(first[0]):
+            return TensorHost(env, make, first=first, keep_float64=keep_float64)
+    return VectorHost(env, make, first=first, keep_float64=keep_float64)
 
 
 def _envs(source: Source, options: EnvOptions) -> list[Any]:
@@ -105,7 +130,8 @@ def _envs(source: Source, options: EnvOptions) -> list[Any]:
             built.append(first := make_env(source))
         is_of_torchrl = is_torchrl_env(first)
         size = first.batch_size.numel() if is_of_torchrl and first.batch_size else None
-        size = first.num_envs if is_vector_env(first) else size
+        if is_vector_env(first):
+            size = first.get_wrapper_attr("num_envs") if is_batched_env(first) else first.num_envs
         if copies is not None and size is not None:
             which = f"{type(first).__name__}, which is batched already ({size} envs)"
             raise ValueError(f"{source.copies_name}={copies} for {which}; leave it out")

@@ -14,10 +14,11 @@ from dataclasses import replace
 from typing import Any, TypeAlias
 
 import numpy as np
+import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from swath.keys import DONE, FLAGS, NEXT, TRUNCATED, Key, as_tuple
-from swath.rollout.hosts.base import NO_ENDS, Ends, EnvRaised, Host, MakeEnvs, TensorDictSpec, Transition
+from swath.rollout.hosts.base import NO_ENDS, DeviceEnds, Ends, EnvRaised, Host, MakeEnvs, TensorDictSpec, Transition
 from swath.rollout.spaces import Array, Leaves
 
 Keys: TypeAlias = Sequence[Key]
@@ -50,9 +51,10 @@ class TensorDictHost(Host):
                 raise ValueError(f"env {place} has other {name} than env 0: {env.kind[1]}, not {first}")
         self._separate = separate
         changes = {"num_envs": n, "batch_shape": (n,), "steps_singly": True, "seeding": "episode"} if separate else {}
-        self.spec = replace(envs[0].spec, host=self, **changes)
+        self.spec = replace(envs[0].spec, host=self, autoresets=envs[0].autoresets and not separate, **changes)
         self.reader = StepReader(self.spec)
-        self._retired, self._autoreset = set[int](), set[int]()
+        self._retired = set[int]()
+        self._ends: NextEnds | None = None  # of the last step of envs that reset themselves
         self._root_keys: list[Any] = []
         self._roots: list[Any] = [None] * n
         self._nexts: list[Any] = [None] * n
@@ -74,9 +76,8 @@ class TensorDictHost(Host):
 
     def pending_resets(self, ended: Sequence[int]) -> Sequence[int]:
         """Return the envs, among the ones that ended, that have not begun another episode, and forget the others."""
-        pending = [env for env in ended if env not in self._autoreset]
-        self._autoreset = set()
-        return pending
+        autoreset, self._ends = self._autoreset_envs(), None
+        return [env for env in ended if env not in autoreset]
 
     def draw(self, root: TensorDictBase) -> Any:
         """Write random actions into a root."""
@@ -90,7 +91,7 @@ class TensorDictHost(Host):
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, also in retired ones; a batched env gets the first seed."""
         self._retired.clear()
-        self._autoreset.clear()
+        self._ends = None
         for place in range(len(self.envs)):
             self._begin(place, seeds if seeds is None or not self._separate else [seeds[place]])
         if self._separate:
@@ -106,7 +107,8 @@ class TensorDictHost(Host):
             return [self._stack(self._roots)]
         if seeds is not None and seeds[0] is not None and self.spec.seeding == "episode":
             return self.reset_all([seeds[0]])
-        to_reset = [env for env in envs if env not in self._autoreset]
+        autoreset = self._autoreset_envs()
+        to_reset = [env for env in envs if env not in autoreset]
         if not to_reset:
             return base
         try:
@@ -143,11 +145,13 @@ class TensorDictHost(Host):
             return Transition([], np.zeros(n), failed=[*failed.items()])
         following = self._stack([nexts[0] if td is None else td for td in self._nexts])
         action[0] = root.set(NEXT, following) if self._separate else row_after
+        observation = [self._stack(self._roots)]
+        if self.spec.autoresets:
+            self._ends = NextEnds(self.reader, following)
+            return Transition(observation, None, device_ends=self._ends)
         ends = self.reader.ends(following)
         if idle or failed:
             ends = ends.without([*idle, *failed])
-        self._autoreset = set(ends.envs.tolist() if self.envs[0].autoresets else ())
-        observation = [self._stack(self._roots)]
         return Transition(observation, self.reader.reward(following), ends, (), [*failed.items()], [{}] * n)
 
     def retire(self, envs: Sequence[int]) -> None:
@@ -161,6 +165,10 @@ class TensorDictHost(Host):
         pixels = _pixels(self._nexts[place], row, source.spec.batch_shape)
         frame = None if pixels is not None and source.spec.num_envs > 1 else source.render(row)
         return pixels if frame is None else frame
+
+    def _autoreset_envs(self) -> Sequence[int]:
+        """Return the envs that have reset themselves in the last step; waits for their device."""
+        return () if self._ends is None else self._ends.read()[0].envs.tolist()
 
     def _begin(self, place: int, seeds: Sequence[int | None] | None) -> None:
         seeded = seeds is not None and seeds[0] is not None
@@ -188,44 +196,73 @@ class StepReader:
 
     def __init__(self, spec: TensorDictSpec, rewards: Keys | None = None, dones: Keys | None = None) -> None:
         self._n, self._reward_keys, self._rewards, self._dones = spec.num_envs, spec.reward_keys, rewards, dones
+        self._batch_dims = len(spec.batch_shape)
         truncated_keys = {(*as_tuple(key)[:-1], TRUNCATED) for key in dones or ()}
         self._truncated_keys = [key for key in spec.all_done_keys if as_tuple(key) in truncated_keys]
         flags = spec.done_keys if dones is None else [key for key in spec.all_done_keys if len(as_tuple(key)) == 1]
         self._flags = {kind: [key for key in flags if as_tuple(key)[-1] == kind] for kind in FLAGS}
 
     def reward(self, following: TensorDictBase) -> Array:
-        """Return rewards `[B]`."""
+        """Return rewards `[B]`; `[B, T]` of steps `[*B, T]`. Waits for the device of the envs."""
         if self._rewards is not None:
             return mean_of(following, self._rewards, self._n)
         sums = list[Array]()
         for key in self._reward_keys:
             with suppress(RuntimeError):  # an entry of agents whose shapes differ is no tensor
                 rows = self._rows(following, key)
-                sums.append(rows[:, 0] if rows.shape[1] == 1 else rows.sum(1))
-        return sums[0] if len(sums) == 1 else sum(sums, np.zeros(self._n))
+                sums.append(rows[..., 0] if rows.shape[-1] == 1 else rows.sum(-1))
+        return sums[0] if len(sums) == 1 else sum(sums, np.zeros(self._lead(following)))
 
     def ends(self, following: TensorDictBase) -> Ends:
-        """Return the episodes that ended."""
+        """Return the episodes that ended with a step; waits for the device of the envs."""
         # "done" includes all flags of its group.
         if not self._dones and not any(bool(following.get(key).any()) for key in self._flags[DONE]):
             return NO_ENDS
+        return Ends.from_flags(*self.flags(following))
+
+    def flags(self, following: TensorDictBase) -> tuple[Array, Array]:
+        """Return whether episodes terminated, and were truncated: bool `[B]`; `[B, T]` of steps `[*B, T]`."""
         done, terminated, truncated = (self._any(following, self._flags[kind]) for kind in FLAGS)
         terminated |= done & ~truncated
         if self._dones:
-            over = np.logical_and.reduce([self._rows(following, key).all(1) for key in self._dones])
+            over = np.logical_and.reduce([self._rows(following, key).all(-1) for key in self._dones])
             over, over_by_limit = over & ~(terminated | truncated), self._any(following, self._truncated_keys)
             terminated, truncated = terminated | (over & ~over_by_limit), truncated | (over & over_by_limit)
-        return Ends.from_flags(terminated, truncated)
+        return terminated, truncated
 
     def _any(self, following: TensorDictBase, keys: Sequence[Key]) -> Array:
-        """Return whether any of the flags is set, bool `[B]`."""
-        no_flags: Array = np.zeros(self._n, np.bool_)
-        return np.logical_or.reduce([no_flags, *(self._rows(following, key).any(1) for key in keys)])  # type: ignore[no-any-return]
+        """Return whether any of the flags is set."""
+        no_flags: Array = np.zeros(self._lead(following), np.bool_)
+        return np.logical_or.reduce([no_flags, *(self._rows(following, key).any(-1) for key in keys)])  # type: ignore[no-any-return]
 
     def _rows(self, following: TensorDictBase, key: Key) -> Array:
-        """Return an entry as an array `[B, n]`."""
+        """Return an entry as an array `[B, n]`, or `[B, T, n]`."""
         array: Array = following.get(key).numpy(force=True)
-        return array.reshape(self._n, -1)
+        return array.reshape(*self._lead(following), -1)
+
+    def _lead(self, following: TensorDictBase) -> tuple[int, ...]:
+        return (self._n, *following.batch_size[self._batch_dims :])
+
+
+class NextEnds(DeviceEnds):
+    """The ends in `"next"` `[*B]`, read where they are asked for.
+
+    Args:
+        reader: reads them.
+        following: `"next"`.
+    """
+
+    def __init__(self, reader: StepReader, following: TensorDictBase) -> None:
+        self._reader, self._following = reader, following
+
+    @property
+    def ended(self) -> torch.Tensor:
+        """Return whether each env ended, `[B]`."""
+        return torch.from_numpy(np.logical_or(*self._reader.flags(self._following)))
+
+    def read(self) -> tuple[Ends, list[int]]:
+        """Return the ends; no row is void."""
+        return self._reader.ends(self._following), []
 
 
 def mean_of(following: TensorDictBase, keys: Sequence[Key], n: int) -> Array:

@@ -17,6 +17,7 @@ from functools import reduce
 from operator import getitem
 from typing import Any, Literal
 
+import gymnasium as gym
 import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
@@ -27,6 +28,9 @@ from swath.rollout.spaces import Array, Converter, Leaf, Leaves, action_leaves, 
 Kind = Literal["gymnasium", "ale", "envpool", "other"]
 _SEEDING: Mapping[Kind, Seeding] = {"gymnasium": "episode", "ale": "episode", "envpool": "none", "other": "layout"}
 
+# The attributes of a `gymnasium.Env` that steps many envs at once.
+BATCHED = ("num_envs", "single_observation_space", "single_action_space")
+
 STEP = "a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
 
 
@@ -36,6 +40,7 @@ class VectorHost(ArrayHost):
     Args:
         env: the vector env.
         make: returns a list with a vector env of the same kind.
+        first: observation and infos of a reset, if no step was made after it.
         exact: observations keep the dtypes of their space, under any names.
         keep_float64: observations of float64 stay float64.
 
@@ -48,10 +53,12 @@ class VectorHost(ArrayHost):
         env: VectorEnv[Any, Any, Any],
         make: MakeEnvs | None = None,
         *,
+        first: tuple[Any, Any] | None = None,
         exact: bool = False,
         keep_float64: bool = False,
     ) -> None:
         super().__init__([env], make)
+        self._first = first
         mode, self._kind = mode_of(env), kind_of(env)
         n, observation_space, action_space = env.num_envs, env.single_observation_space, env.single_action_space
         inner: Any = env.unwrapped
@@ -118,6 +125,7 @@ class VectorHost(ArrayHost):
     def step(self, action: Leaves, only: int | None = None) -> Transition:
         """Step every env, also retired ones; `only` must be `None`."""
         assert only is None
+        self._first = None
         n, batched_action = self.spec.num_envs, self._join(action)
         returned: Any = None
         try:
@@ -157,6 +165,7 @@ class VectorHost(ArrayHost):
             EnvRaised: the reset raised, or returned an invalid value.
         """
         n, reset, masked = self.spec.num_envs, self.envs[0].reset, dict[str, Any]()
+        first, self._first = self._first, None
         if seeds is not None and self.spec.seeding == "episode":
             self._seeds |= {env: seed for env, seed in zip(envs, seeds, strict=True) if seed is not None}
         if len(envs) < n and not self.spec.resettable:
@@ -164,10 +173,10 @@ class VectorHost(ArrayHost):
             raise EnvRaised(envs[0], RuntimeError(message))
         try:
             if len(envs) < n:
-                mask = np.zeros(n, dtype=np.bool_)
-                mask[list(envs)] = True
-                masked = {"options": {"reset_mask": mask}}
-            if self._kind == "envpool":
+                masked = {"options": {"reset_mask": self._mask(envs)}}
+            if first is not None and seeds is None and len(envs) == n:
+                batch, info = first
+            elif self._kind == "envpool":
                 ids = np.array(envs, dtype=np.int32)
                 batch, info = (_scatter(part, ids, n) for part in reset(ids))
             else:
@@ -175,6 +184,12 @@ class VectorHost(ArrayHost):
             return self._unpack(batch), info
         except Exception as error:
             raise EnvRaised(envs[0], error) from error
+
+    def _mask(self, envs: Sequence[int]) -> Any:
+        """Return a mask `[B]` of envs."""
+        mask = np.zeros(self.spec.num_envs, dtype=np.bool_)
+        mask[list(envs)] = True
+        return mask
 
     def _seed_argument(self, seeds: Sequence[int | None], envs: Sequence[int]) -> Any:
         """Return the `seed` of a reset: one per env for gymnasium, one per env that is reset for ALE, else one."""
@@ -224,7 +239,12 @@ def mode_of(env: VectorEnv[Any, Any, Any]) -> AutoresetMode:
 
 def is_vector_env(env: object) -> bool:
     """Tell whether an object is an env that steps as a batch."""
-    return isinstance(env, VectorEnv) or is_envpool(env)
+    return isinstance(env, VectorEnv) or is_batched_env(env) or is_envpool(env)
+
+
+def is_batched_env(env: object) -> bool:
+    """Tell whether an object is a `gymnasium.Env` that steps many envs at once, as Isaac Lab's do."""
+    return isinstance(env, gym.Env) and all(map(env.has_wrapper_attr, BATCHED))
 
 
 def is_envpool(env: object) -> bool:

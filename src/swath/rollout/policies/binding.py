@@ -19,25 +19,26 @@ from tensordict import TensorDictBase, is_leaf_nontensor
 
 from swath.errors import noted
 from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
+from swath.options import FinalObservation
 from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_env
+from swath.rollout.infos import InfoReader
+from swath.rollout.memory import as_tensor, blank_like, copied, equal, zeros_like
 from swath.rollout.policies.calling import (
     BindingOptions,
     BoundPolicy,
     find_convention,
     make_caller,
     policy_name,
+    weights_device,
     with_exploration,
 )
 from swath.rollout.policies.outputs import (
     Memory,
-    blank_like,
     changed_error,
-    copied,
     leaf_converter,
     require_fitting,
     require_no_missing,
-    zeros_like,
 )
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.spaces import Leaves
@@ -81,13 +82,16 @@ class ArrayPolicy(BoundPolicy):
     def __init__(self, policy: Any, spec: ArraySpec, observation: Leaves, options: BindingOptions) -> None:
         convention = _, read, self.explores = find_convention(policy, spec.observation_keys, trust=options.trust)
         bare, unwritten = not spec.batch_shape, [key for key in read if key not in spec.observation_keys]
-        memory = Memory((spec.num_envs,), unwritten if options.recurrent else ())
+        device = spec.tensor_device
+        memory = Memory((spec.num_envs,), unwritten if options.recurrent else (), device)
         require_no_missing([] if options.recurrent else unwritten, spec)
-        keys, converter = (*spec.observation_keys, *memory.keys), partial(leaf_converter, bare=bare)
+        keys, converter = (*spec.observation_keys, *memory.keys), partial(leaf_converter, bare=bare, device=device)
         self._call, self._outputs, self.planned = make_caller(policy, convention, keys, spec, options, converter)
         self.name, self._bare = policy_name(policy), bare
         self._device = None if options.device is None or options.device.type == "cpu" else options.device
-        copies, n_state = [leaf.copy() for leaf in observation], len(memory.state)
+        if spec.of_tensors:  # a function takes tensors where they are
+            self._device = options.device or weights_device(policy)
+        copies, n_state = [copied(leaf) for leaf in observation], len(memory.state)
         pairs = zip(spec.observation_keys, observation, strict=True)
         shapes = ", ".join(f"{key!r} {leaf.shape}" for key, leaf in pairs)
         state = f" and None for {[*memory.state]}, which the env does not give: taken for recurrent state"
@@ -95,7 +99,7 @@ class ArrayPolicy(BoundPolicy):
             is_init = self._to_tensors(memory.leaves[n_state:])
             leaves = self._call([*self._to_tensors(copies, copy=False), *[None] * n_state, *is_init])
         # Whether the policy writes into its inputs.
-        self._writes = any(a.tobytes() != b.tobytes() for a, b in zip(copies, observation, strict=True))
+        self._writes = not all(map(equal, copies, observation))
         self._plain = not (bare or self._writes or self._device)
         require_no_missing([key for key in memory.state if under_next(key) not in self._outputs], spec)
         require_fitting(self._outputs, leaves, spec)
@@ -111,7 +115,7 @@ class ArrayPolicy(BoundPolicy):
             ValueError: an output of another shape or kind of dtype.
         """
         plain = self._plain
-        inputs = [*map(torch.from_numpy, observation)] if plain else self._to_tensors(observation, copy=self._writes)
+        inputs = [*map(as_tensor, observation)] if plain else self._to_tensors(observation, copy=self._writes)
         if self.memory.keys:
             inputs += self._to_tensors(self.memory.leaves)
         leaves = self._call(inputs)
@@ -317,11 +321,17 @@ def is_called_by_torchrl(policy: Any, *, buffered: bool) -> bool:
     return None in specs.values() or any(as_tuple(key) not in specs for key in keys)
 
 
-def make_buffer(policy: BoundPolicy, observation: Leaves, n_steps: int) -> Any:
+def make_buffer(
+    policy: BoundPolicy,
+    observation: Leaves,
+    n_steps: int,
+    final_observation: FinalObservation = "required",
+    infos: InfoReader | None = None,
+) -> Any:
     """Return a buffer for T steps: a `Buffer`, or a `TensorDictBuffer`, which has the same methods."""
     if isinstance(policy, TensorDictPolicy):
         return TensorDictBuffer(policy.spec, policy.example[0], n_steps)
-    return Buffer(observation, policy.example, n_steps)
+    return Buffer(observation, policy.example, n_steps, final_observation, infos)
 
 
 def build_policy(build: Callable[..., Any], env: Any) -> Any:
@@ -355,7 +365,7 @@ class RandomActions(BoundPolicy):
     """
 
     def __init__(self, policy: RandomPolicy, spec: ArraySpec, like: BoundPolicy | None = None) -> None:
-        self._sample = policy.sampler(spec.action_space, spec.num_envs)
+        self._sample = policy.sampler(spec.action_space, spec.num_envs, spec.tensor_device)
         self._mask_at = spec.observation_keys.index(ACTION_MASK) if ACTION_MASK in spec.observation_keys else None
         if like is None:
             super().__init__(spec.action_keys, self._sample(None), Memory((spec.num_envs,)))
@@ -368,6 +378,6 @@ class RandomActions(BoundPolicy):
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Return random actions, blanks for the other outputs, and recurrent state."""
-        mask = None if self._mask_at is None else torch.from_numpy(observation[self._mask_at])
+        mask = None if self._mask_at is None else as_tensor(observation[self._mask_at])
         outputs = [*self._sample(mask), *self._blanks]
         return [*outputs, *self.memory.update(outputs)]

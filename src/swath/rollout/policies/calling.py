@@ -84,12 +84,17 @@ class BoundPolicy(ABC):
     def __init__(self, keys: Sequence[Key], example: Leaves, memory: Memory) -> None:
         self.keys, self.example, self.memory = tuple(keys), example, memory
 
+    @property
+    def has_state(self) -> bool:
+        """Tell whether it has recurrent state."""
+        return bool(self.memory.keys)
+
     @abstractmethod
     def __call__(self, observation: Leaves) -> Leaves:
         """Return outputs `[B, …]`, action leaves first."""
 
-    def begin(self, envs: Sequence[int]) -> None:
-        """Reset the recurrent state of the envs, where an episode begins."""
+    def begin(self, envs: Sequence[int] | torch.Tensor) -> None:
+        """Reset the recurrent state of the envs, or of a mask `[B]` of envs, where an episode begins."""
         if self.memory.keys:
             self.memory.begin(envs)
 
@@ -356,10 +361,16 @@ def referred_modules(policy: Any) -> dict[str, torch.nn.Module]:
     return {name: value for name, value in values.items() if isinstance(value, torch.nn.Module)}
 
 
+def weights_device(policy: Any) -> torch.device | None:
+    """Return the device of a module's weights; `None` without weights."""
+    first = next(policy.parameters(), None) if isinstance(policy, torch.nn.Module) else None
+    return None if first is None else first.device
+
+
 def device_of(policy: Any) -> torch.device | None:
     """Return the device of a module's weights, to which its inputs must go; `None` for the CPU."""
-    first = next(policy.parameters(), None) if isinstance(policy, torch.nn.Module) else None
-    return None if first is None or first.device.type == "cpu" else first.device
+    device = weights_device(policy)
+    return None if device is None or device.type == "cpu" else device
 
 
 # ---- compilation
@@ -445,7 +456,7 @@ class FiniteCheck:
         self, policy: BoundPolicy, keys: Sequence[Key], moment: Callable[[int], str], *, checks_outputs: bool = True
     ) -> None:
         self._policy, self._keys, self._moment, self._checks_outputs = policy, keys, moment, checks_outputs
-        self.begin, self.rewind = policy.begin, policy.rewind
+        self.begin, self.rewind, self.has_state = policy.begin, policy.rewind, policy.has_state
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Return the policy's outputs.

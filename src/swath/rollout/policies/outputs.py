@@ -6,6 +6,7 @@ state ──▶ policy ──▶ ("next", state) ──▶ copied ──▶ stat
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from functools import partial
 from math import prod
 from operator import methodcaller
 from typing import Any, TypeAlias
@@ -16,6 +17,7 @@ from gymnasium import spaces
 
 from swath.keys import IS_INIT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.hosts.base import ArraySpec, HostSpec
+from swath.rollout.memory import as_tensor, copied, kind_of, zeros_like
 from swath.rollout.spaces import Leaves
 
 # Turns an answer of the policy into its values, in the order of its keys; fewer values if the answer has another form.
@@ -90,17 +92,24 @@ def _output_leaves(answer: Any, inputs: Collection[Key], group: tuple[str, ...] 
     return leaves
 
 
-def leaf_converter(example: Any, *, action: bool, bare: bool) -> ToLeaf:
-    """Return a function that turns an output `[*B, …]` like `example` into an array `[B, …]`.
+def leaf_converter(example: Any, *, action: bool, bare: bool, device: torch.device | None = None) -> ToLeaf:
+    """Return a function that turns an output `[*B, …]` like `example` into an array `[B, …]`, or a tensor on a device.
 
     If numpy lacks the dtype, the function returns a tensor, or float32 for an action, since envs take no tensors.
     """
+    if device is not None:
+        return partial(_as_tensor_on, device)
     convert: Any = methodcaller("numpy", force=True) if isinstance(example, torch.Tensor) else np.asarray
     try:
         convert(example)
     except TypeError:
         convert = (lambda value: value.float().numpy(force=True)) if action else (lambda value: value.detach().cpu())
     return (lambda value: convert(value)[None]) if bare else convert
+
+
+def _as_tensor_on(device: torch.device, value: Any) -> torch.Tensor:
+    tensor = value if type(value) is torch.Tensor and value.device == device else torch.as_tensor(value, device=device)
+    return tensor.detach() if tensor.requires_grad else tensor
 
 
 def changed_error(name: str, change: str, keys: Iterable[Key]) -> TypeError:
@@ -130,7 +139,7 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
             wants = f"wants {wanted}: it must answer with one action per env, for instance sampled from its logits"
             raise ValueError(f"the policy's {leaf.key!r} has shape {got}; {leaf.space} with batch shape {lead} {wants}")
         kinds = _KINDS[leaf.dtype.kind] + ("b" if isinstance(leaf.space, spaces.MultiBinary) else "")
-        if value.dtype.kind not in kinds:
+        if kind_of(value) not in kinds:
             raise TypeError(f"the policy's {leaf.key!r} has dtype {value.dtype}; {leaf.space} wants {leaf.dtype}")
     for key, value in zip(keys, leaves, strict=True):
         if not isinstance(value, torch.Tensor) and value.dtype.kind not in "biufc":
@@ -145,6 +154,7 @@ class Memory:
     Args:
         lead: leading dimensions of the state: B or `*B`.
         read: keys that the policy reads and the env does not write.
+        device: where the state is, as tensors; `None` for arrays.
 
     Attributes:
         state: keys of the state.
@@ -152,12 +162,14 @@ class Memory:
         leaves: values for the next step, one per key; `None` for a state of unknown shape.
     """
 
-    def __init__(self, lead: tuple[int, ...], read: Iterable[Key] = ()) -> None:
+    def __init__(self, lead: tuple[int, ...], read: Iterable[Key] = (), device: torch.device | None = None) -> None:
         self._lead = lead
         keys = dict.fromkeys(read)
         self.state = tuple(key for key in keys if key != IS_INIT)
         self.keys = (*self.state, IS_INIT) if IS_INIT in keys else self.state
-        self.leaves: Leaves = [np.ones((*lead, 1), np.bool_) if key == IS_INIT else None for key in self.keys]
+        is_init: Any = np.ones((*lead, 1), np.bool_)
+        is_init = is_init if device is None else torch.from_numpy(is_init).to(device)
+        self.leaves: Leaves = [is_init if key == IS_INIT else None for key in self.keys]
         self._before, self._not_init = self.leaves, [zeros_like(leaf) for leaf in self.leaves[len(self.state) :]]
         self._at: list[int] = []
 
@@ -174,8 +186,14 @@ class Memory:
         self.leaves = [*(copied(outputs[at]) for at in self._at), *self._not_init]
         return self._before
 
-    def begin(self, envs: Sequence[int]) -> None:
-        """Set the state of the envs, where an episode begins, to zero and `is_init` to true."""
+    def begin(self, envs: Sequence[int] | torch.Tensor) -> None:
+        """Set the state of the envs, or of a mask of envs, to zero and `is_init` to true, where an episode begins."""
+        if isinstance(envs, torch.Tensor):
+            lead = envs.reshape(self._lead)
+            for at, leaf in enumerate(map(as_tensor, self.leaves)):
+                mask = lead.view(*self._lead, *[1] * (leaf.dim() - lead.dim()))
+                self.leaves[at] = leaf.masked_fill(mask, self.keys[at] == IS_INIT)
+            return
         self.leaves = [copied(leaf) for leaf in self.leaves]
         for key, leaf in zip(self.keys, self.leaves, strict=True):
             leaf.reshape(prod(self._lead), *leaf.shape[len(self._lead) :])[list(envs)] = key == IS_INIT
@@ -183,20 +201,3 @@ class Memory:
     def rewind(self) -> None:
         """Restore the state before the last `update`."""
         self.leaves = self._before
-
-
-def copied(leaf: Any) -> Any:
-    """Copy an array or tensor."""
-    return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf.copy()
-
-
-def blank_like(leaf: Any) -> Any:
-    """Return an array or tensor like this one, filled with NaN, or with 0 if the dtype has no NaN."""
-    if isinstance(leaf, torch.Tensor):
-        return torch.full_like(leaf, torch.nan) if leaf.is_floating_point() else torch.zeros_like(leaf)
-    return np.full_like(leaf, np.nan) if leaf.dtype.kind in "fc" else np.zeros_like(leaf)
-
-
-def zeros_like(leaf: Any) -> Any:
-    """Return zeros like an array or tensor."""
-    return torch.zeros_like(leaf) if isinstance(leaf, torch.Tensor) else np.zeros_like(leaf)

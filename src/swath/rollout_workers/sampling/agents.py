@@ -35,6 +35,8 @@ class Agents(ABC):
         announce: called for each env in which an episode has begun, before policies act.
     """
 
+    has_state = True
+
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         self.slots, self._host, self._timer, self._announce = slots, host, timer, announce
         self._all_envs = np.arange(host.spec.num_envs)
