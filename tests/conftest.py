@@ -1,5 +1,6 @@
 """Distribution of tests over several processes: whole files, and all tests on Ray to one process.
 
+Tests marked `gpu` are skipped where torch finds no CUDA device.
 Examples of properties have no deadline, since their time depends on the load of the machine.
 """
 
@@ -7,6 +8,7 @@ import os
 import signal
 
 import pytest
+import torch
 from hypothesis import settings
 from xdist.scheduler.loadscope import LoadScopeScheduling
 
@@ -38,6 +40,8 @@ def pytest_collection_modifyitems(config, items):
     for item in items:
         if is_on_ray(item.nodeid):
             item.add_marker("ray")
+        if item.get_closest_marker("gpu") and not torch.cuda.is_available():
+            item.add_marker(pytest.mark.skip(reason="no CUDA device"))
     if hasattr(config, "workerinput"):  # one of several processes
         items.sort(key=lambda item: not is_on_ray(item.nodeid))
 
