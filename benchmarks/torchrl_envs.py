@@ -36,16 +36,17 @@ PEER, OURS, GYMNASIUM = "TorchRL's Collector", "Collector, same env", "Collector
 class BatchedPendulum(EnvBase):
     """Gymnasium's `Pendulum-v1`, B of them in a handful of tensor operations; all are cut after 200 steps."""
 
-    def __init__(self, num_envs: int) -> None:
-        super().__init__(batch_size=torch.Size([num_envs]))
+    def __init__(self, num_envs: int, device: str = "cpu") -> None:
+        super().__init__(device=device, batch_size=torch.Size([num_envs]))
         b = self.batch_size
-        flag = data.Categorical(2, dtype=torch.bool, shape=(*b, 1))
-        self.observation_spec = data.Composite(observation=data.Unbounded((*b, 3)), shape=b)
-        self.action_spec = data.Bounded(-2, 2, (*b, 1))
-        self.reward_spec = data.Unbounded((*b, 1))
-        self.done_spec = data.Composite(done=flag, terminated=flag.clone(), truncated=flag.clone(), shape=b)
-        self._angle = self._speed = torch.zeros(b)
-        self._steps = torch.zeros(b, dtype=torch.int64)
+        flag = data.Categorical(2, dtype=torch.bool, shape=(*b, 1), device=device)
+        self.observation_spec = data.Composite(observation=data.Unbounded((*b, 3), device), shape=b, device=device)
+        self.action_spec = data.Bounded(-2, 2, (*b, 1), device)
+        self.reward_spec = data.Unbounded((*b, 1), device)
+        flags = {"done": flag, "terminated": flag.clone(), "truncated": flag.clone()}
+        self.done_spec = data.Composite(flags, shape=b, device=device)
+        self._angle = self._speed = torch.zeros(b, device=device)
+        self._steps = torch.zeros(b, dtype=torch.int64, device=device)
 
     def _set_seed(self, seed: int | None) -> None:
         torch.manual_seed(0 if seed is None else seed)
@@ -53,14 +54,17 @@ class BatchedPendulum(EnvBase):
     def _seen(self) -> Tensor:
         return torch.stack([self._angle.cos(), self._angle.sin(), self._speed], -1)
 
+    def _draw(self) -> Tensor:
+        return torch.rand(self.batch_size, device=self.device) * 2 - 1
+
     def _reset(self, tensordict: TensorDictBase | None = None, **_: Any) -> TensorDictBase:
         partial_reset = None if tensordict is None else tensordict.get("_reset", None)
-        everywhere = torch.ones(self.batch_size, dtype=torch.bool)
+        everywhere = torch.ones(self.batch_size, dtype=torch.bool, device=self.device)
         again = everywhere if partial_reset is None else partial_reset.squeeze(-1)
-        self._angle = torch.where(again, (torch.rand(self.batch_size) * 2 - 1) * torch.pi, self._angle)
-        self._speed = torch.where(again, torch.rand(self.batch_size) * 2 - 1, self._speed)
+        self._angle = torch.where(again, self._draw() * torch.pi, self._angle)
+        self._speed = torch.where(again, self._draw(), self._speed)
         self._steps = self._steps.masked_fill(again, 0)
-        return TensorDict({"observation": self._seen()}, self.batch_size)
+        return TensorDict({"observation": self._seen()}, self.batch_size, device=self.device)
 
     def _step(self, tensordict: TensorDictBase) -> TensorDictBase:
         torque = tensordict["action"].squeeze(-1).clamp(-2, 2)
@@ -72,7 +76,7 @@ class BatchedPendulum(EnvBase):
         cut = (self._steps >= 200).unsqueeze(-1)
         entries = {"observation": self._seen(), "reward": -cost.unsqueeze(-1)}
         flags = {"done": cut, "terminated": torch.zeros_like(cut), "truncated": cut.clone()}
-        return TensorDict({**entries, **flags}, self.batch_size)
+        return TensorDict({**entries, **flags}, self.batch_size, device=self.device)
 
 
 class Setting(NamedTuple):
