@@ -56,7 +56,7 @@ class Collector(InThisProcess):
         seed: as `set_seed(seed)` after construction.
         device: fills `policy_device` and `storing_device` where these are `None`.
         storing_device: where batches live.
-        env_device: where the env runs; gymnasium envs run on the CPU, TorchRL's are moved there (also by `device`).
+        env_device: where the env runs; gymnasium's run where they were built, TorchRL's move there (also by `device`).
         policy_device: where the policy runs; a module that is elsewhere is copied there.
         max_frames_per_traj: an episode is truncated at this many steps; `None`, 0 and negative numbers mean never.
         init_random_frames: as many frames are collected with random actions first, in whole batches.
