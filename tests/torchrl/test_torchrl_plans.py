@@ -233,6 +233,22 @@ class Stateful(nn.Module):
         return torch.full((*observation.shape[:-1], 1), self.calls % 5 / 10)
 
 
+def keeps_a_list():
+    calls = []
+
+    def act(observation):
+        calls.append(observation)
+        return observation[..., :1] + len(calls) % 5 / 10
+
+    return TensorDictModule(act, ["observation"], ["action"])
+
+
+def hands_on_tensors():
+    """Return an env of two, where one gets actions as tensors."""
+    makers = [lambda flag=flag: GymWrapper(Unusual(), convert_actions_to_numpy=flag) for flag in (True, False)]
+    return TransformedEnv(SerialEnv(2, makers), Compose(DoubleToFloat(), CatTensors(JOIN, "observation")))
+
+
 @pytest.mark.parametrize(
     ("make", "options", "reason"),
     [
@@ -243,6 +259,8 @@ class Stateful(nn.Module):
         ),
         (lambda: (GymEnv("Pendulum-v1"), lambda observation: observation[..., :1]), {}, "no TensorDict module"),
         (lambda: (GymEnv("Pendulum-v1"), TensorDictModule(Stateful(), ["observation"], ["action"])), {}, "changes"),
+        (lambda: (GymEnv("Pendulum-v1"), keeps_a_list()), {}, "refers to a list"),
+        (lambda: (hands_on_tensors(), linear(5)), {}, "actions as tensors"),
         (lambda: (GymEnv("Pendulum-v1"), linear(3)), {"check_finite": True}, "check_finite"),
         (lambda: (GymEnv("Pendulum-v1"), linear(3)), {"plans": False}, "plans are off"),
         (
@@ -265,6 +283,8 @@ class Stateful(nn.Module):
         "transform",
         "function",
         "stateful policy",
+        "stateful function",
+        "actions as tensors",
         "check_finite",
         "plans=False",
         "VecNorm of a batch",

@@ -37,7 +37,7 @@ class Description:
         signature: shape behind `[*B, T]` and dtype of each entry of its fragments, in words, as far as they are fixed.
         env_device: where its envs run.
         policy_device: where its policy runs; `None` if it was not set and cannot be found out.
-        plan: `"on"`, or what stands in the way of a plan; `""` for envs that need none.
+        plan: `"on"`, or what stands in the way of a plan; `""` for plain policies of envs that give arrays.
     """
 
     num_envs: int

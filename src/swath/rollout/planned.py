@@ -14,31 +14,27 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from itertools import chain
 from typing import Any
 
-import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
 from swath.keys import ACTION, FLAGS, NEXT, REWARD, as_key, as_tuple, is_private
 from swath.rollout.buffer import Buffer, PlannedRows
-from swath.rollout.hosts.base import ArraySpec, Host, first_env
+from swath.rollout.hosts.base import Host, first_env
 from swath.rollout.hosts.plan import PlanHost
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import TorchRLEnv
-from swath.rollout.hosts.transforms import NoPlan
 from swath.rollout.hosts.verification import require_same, verify
 from swath.rollout.loop import Actor, LoopState
-from swath.rollout.plans import plans_mode
+from swath.rollout.plans import NoPlan, plans_mode
 from swath.rollout.policies.binding import TensorDictPolicy, bind, keys_of
 from swath.rollout.policies.calling import BindingOptions, BoundPolicy
+from swath.rollout.policies.plan import Attributes, modules_of
 from swath.rollout.seeding import GeneratorStates, preserve_generators
 from swath.rollout.spaces import Leaves
 
 _log = logging.getLogger("swath")
-
-_SMALL = 1 << 12  # elements of a buffer that is compared
 
 
 class Planned:
@@ -80,11 +76,15 @@ class Planned:
         leaf = replace(spec.action[0], shape=action.shape[len(spec.batch_shape) :], dtype=action.dtype)
         spec = replace(spec, action=(leaf,))
         options = replace(options, first_in_current_mode=False)
-        trial = copy.deepcopy(policy, {id(tensor): tensor for tensor in policy.parameters()})
-        _compare_policies(trial, spec, bound, leaves, root, options)
+        expected, draws = _call_copy(policy, bound, root, options)
         with preserve_generators(options.device):
             self.policy: BoundPolicy = bind(policy, spec, leaves, options)
+            if not draws.equals(GeneratorStates(options.device)):
+                raise NoPlan("the policy draws other random numbers in a plan")
         outputs = self.policy.keys
+        if {*outputs} != {*bound.forms}:
+            raise NoPlan(f"the policy writes {[*bound.forms]}, in a plan {[*outputs]}")
+        require_same("the policy's", outputs, self.policy.example, expected)
         others = sorted((key for key in outputs if key != ACTION), key=as_tuple)
         order = (*keys_of(host.imagine()), *others)
         entries = spec.observation_keys, outputs
@@ -126,8 +126,6 @@ class Plans:
         options: of the binding.
         worker_options: options of a worker, some of which rule out a plan.
 
-    Attributes:
-        status: `"on"`, or what stands in the way of a plan; `""` for envs that need none.
     """
 
     def __init__(
@@ -140,7 +138,7 @@ class Plans:
         worker_options: Any,
     ) -> None:
         self._make: Callable[[Any], Planned]
-        self._host, self.status = host, ""
+        self._host, self._bound, self._status = host, bound, ""
         self._plan: Planned | None = None
         obstacles = {
             "check_finite": worker_options.check_finite,
@@ -149,12 +147,19 @@ class Plans:
             "cudagraph_policy": worker_options.cudagraph_policy,
         }
         if plans_mode() == "off" or not options.plans:
-            self.status = "plans are off"
+            self._status = "plans are off"
         elif isinstance(host, TensorDictHost) and isinstance(bound, TensorDictPolicy):
             self._make = partial(Planned, host, policy, bound, options=options)
-            self.status = ", ".join(name for name, is_set in obstacles.items() if is_set)
-            if not self.status:
+            self._status = ", ".join(name for name, is_set in obstacles.items() if is_set)
+            if not self._status:
                 self._try(observation)
+
+    @property
+    def status(self) -> str:
+        """Return `"on"`, or what stands in the way of a plan; `""` for plain policies of envs that give arrays."""
+        if self._status or self._bound.planned is None:
+            return self._status
+        return self._bound.reason_for_no_plan or "on"
 
     def choose(self, state: LoopState, *, renews: bool) -> Planned | None:
         """Return the plan for a fragment that continues from this state, or `None` for TorchRL's own way.
@@ -165,7 +170,7 @@ class Plans:
         """
         plan = self._plan
         if plan is not None and not plan.is_valid():
-            self._plan, self.status = None, "the env has changed"
+            self._plan, self._status = None, "the env has changed"
             if renews:
                 self._try(state.observation)
         elif plan is not None and renews:
@@ -174,10 +179,10 @@ class Plans:
 
     def _try(self, observation: Leaves) -> None:
         try:
-            self._plan, self.status = self._make(observation[0]), "on"
+            self._plan, self._status = self._make(observation[0]), "on"
         except Exception as error:  # noqa: BLE001  TorchRL's own way runs
-            self._plan, self.status = None, str(error) if isinstance(error, NoPlan) else repr(error)
-            _log.debug("no plan for %s: %s", type(first_env(self._host.env)).__name__, self.status)
+            self._plan, self._status = None, str(error) if isinstance(error, NoPlan) else repr(error)
+            _log.debug("no plan for %s: %s", type(first_env(self._host.env)).__name__, self._status)
 
 
 def _require_known(policy: Any, bound: TensorDictPolicy, host: TensorDictHost) -> None:
@@ -200,32 +205,21 @@ def _require_known(policy: Any, bound: TensorDictPolicy, host: TensorDictHost) -
         raise NoPlan(f"the policy writes the private entries {private}")
 
 
-def _compare_policies(
-    policy: Any, spec: ArraySpec, plain: TensorDictPolicy, leaves: Leaves, root: TensorDictBase, options: BindingOptions
-) -> None:
-    """Call a copy of the policy both ways.
+def _call_copy(
+    policy: Any, bound: TensorDictPolicy, root: TensorDictBase, options: BindingOptions
+) -> tuple[TensorDictBase, GeneratorStates]:
+    """Call a copy of a policy with a root as TorchRL does; return its answer and the generators' states after it.
 
     Raises:
-        NoPlan: the outputs or the random draws differ, or a call changes the policy.
+        NoPlan: the call changes the policy, or functions of the policy may keep something of their calls.
     """
-    before = _state_of(policy)
+    modules_of(policy)
+    trial = copy.deepcopy(policy, {id(tensor): tensor for tensor in policy.parameters()})
+    before = Attributes(modules_of(trial))
     with preserve_generators(options.device):
-        expected = TensorDictPolicy(policy, plain.spec, [root.clone()], options).example[0]
-        draws = GeneratorStates()
-    with preserve_generators(options.device):
-        planned = bind(policy, spec, leaves, options)
-        if not draws.equals(GeneratorStates()):
-            raise NoPlan("the policy draws other random numbers in a plan")
-    if _state_of(policy) != before:
+        answer = TensorDictPolicy(trial, bound.spec, [root.clone()], options).example[0]
+        draws = GeneratorStates(options.device)
+    after = Attributes(modules_of(trial))
+    if not (before.has_same_values(after) and before.has_same_buffers(after)):
         raise NoPlan("a call changes the policy")
-    if {*planned.keys} != {*plain.forms}:
-        raise NoPlan(f"the policy writes {[*plain.forms]}, in a plan {[*planned.keys]}")
-    require_same("the policy's", planned.keys, planned.example, expected)
-
-
-def _state_of(module: torch.nn.Module) -> list[Any]:
-    """Return what a call of a module may change: small buffers, and the identity of attributes and their items."""
-    values = [value for part in module.modules() for value in vars(part).values()]
-    lists = [value.values() if isinstance(value, dict) else value for value in values if isinstance(value, dict | list)]
-    buffers = [buffer.tolist() for buffer in module.buffers() if buffer.numel() <= _SMALL]
-    return [[*map(id, values)], [*map(id, chain.from_iterable(lists))], buffers]
+    return answer, draws

@@ -11,6 +11,10 @@ VARIABLE = "SWATH_PLANS"
 _MODES: dict[str, PlansMode] = {"": "on", "1": "on", "0": "off", "check": "check"}
 
 
+class NoPlan(Exception):  # noqa: N818  no error
+    """An env or a policy has no plan; the message says what stands in the way."""
+
+
 def plans_mode() -> PlansMode:
     """Return the value of the environment variable `SWATH_PLANS`: `"0"` is off, `"check"` is check, else on.
 

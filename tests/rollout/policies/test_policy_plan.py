@@ -4,6 +4,7 @@ import itertools
 import logging
 import warnings
 
+import gymnasium
 import numpy as np
 import pytest
 import torch
@@ -23,7 +24,7 @@ from tensordict.nn import (
 from torch import nn
 from torch.distributions import Categorical, Normal
 
-from swath import Collector
+from swath import Collector, MultiSyncCollector
 from swath.rollout.policies.binding import bind
 from swath.rollout.policies.calling import BindingOptions
 
@@ -446,6 +447,19 @@ def test_plans_can_be_switched_off(monkeypatch):
     assert bind(gaussian(), spec, observed(spec), BindingOptions(plans=False)).reason_for_no_plan == "plans are off"
     monkeypatch.setenv("SWATH_PLANS", "0")
     assert bind(gaussian(), spec, observed(spec), BindingOptions()).reason_for_no_plan == "plans are off"
+
+
+def test_a_collector_says_whether_its_policy_has_a_plan():
+    def plan(policy):
+        makers = [lambda: gymnasium.make("Pendulum-v1")]
+        with MultiSyncCollector(makers, policy, frames_per_batch=4, total_frames=4, backend="inline") as collector:
+            return collector.stats().get("plan", "")
+
+    calls = []
+    keeping = TensorDictModule(lambda x: calls or x[..., :1], in_keys=["observation"], out_keys=["action"])
+    assert plan(TensorDictModule(nn.Linear(3, 1), in_keys=["observation"], out_keys=["action"])) == "on"
+    assert "refers to a list" in plan(keeping)
+    assert plan(nn.Linear(3, 1)) == ""
 
 
 # ---- policies that change

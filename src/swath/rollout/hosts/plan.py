@@ -25,14 +25,12 @@ from tensordict import TensorDict, TensorDictBase
 from swath.keys import ACTION, DONE, FLAGS, REWARD, TERMINATED, TRUNCATED
 from swath.rollout.hosts.base import NO_ENDS, ArrayHost, ArraySpec, Ends, Transition
 from swath.rollout.hosts.torchrl import TorchRLEnv
-from swath.rollout.hosts.transforms import Entries, NoPlan, Stage, stage_of, to_numpy_dtype
+from swath.rollout.hosts.transforms import Entries, Stage, stage_of, to_numpy_dtype
+from swath.rollout.plans import NoPlan
 from swath.rollout.spaces import Array, Leaf, Leaves
 
 # Methods that a user may have replaced in an env.
 _METHODS = ("step", "reset", "step_and_maybe_reset", "maybe_reset", "rand_action", "read_action", "read_done")
-
-# The record of an option of `GymWrapper`, which has no public one.
-_CONVERTS = "_convert_actions_to_numpy"
 
 _CHECKED_READS = 8  # answers of each env that are read both ways
 _FLOATS, _BOOLS = (float, np.float64, np.float32), (bool, np.bool_)
@@ -147,7 +145,6 @@ def _require_plain(wrapper: Any) -> None:
         "several rewards": wrapper.reward_keys != [REWARD] or tuple(wrapper.reward_spec.shape) != (1,),
         "other flags": sorted(wrapper.done_keys) != sorted(FLAGS),
         "several actions": wrapper.action_keys != [ACTION],
-        "actions as tensors": not vars(wrapper).get(_CONVERTS, True),
         "state": bool([*wrapper.state_spec.keys(include_nested=True, leaves_only=True)]),
     }
     if present := [obstacle for obstacle, is_present in obstacles.items() if is_present]:

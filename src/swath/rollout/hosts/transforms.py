@@ -20,13 +20,10 @@ import torch
 from tensordict import TensorDict
 
 from swath.keys import ACTION, DONE, TRUNCATED
+from swath.rollout.plans import NoPlan
 from swath.rollout.spaces import Array
 
 Entries: TypeAlias = dict[str, Array]
-
-
-class NoPlan(Exception):  # noqa: N818
-    """An env or a policy has no plan; the message says what stands in the way."""
 
 
 @dataclass(frozen=True)

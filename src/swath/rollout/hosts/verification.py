@@ -20,10 +20,10 @@ import torch
 from tensordict import TensorDictBase
 
 from swath.keys import ACTION, FLAGS, REWARD, Key
-from swath.rollout.hosts.plan import PlanHost
+from swath.rollout.hosts.plan import PlanHost, Program
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import TorchRLEnv
-from swath.rollout.hosts.transforms import NoPlan
+from swath.rollout.plans import NoPlan
 from swath.rollout.seeding import GeneratorStates, preserve_generators
 from swath.rollout.spaces import Leaves
 
@@ -46,7 +46,6 @@ class Answers(gym.Env[Any, Any]):
         self.observation_space, self.action_space = copy.deepcopy(env.observation_space), env.action_space
         self.observation_space.seed(seed)
         self._random, self.actions = np.random.default_rng(seed), list[Any]()
-        self.reward_space = getattr(env, "reward_space", None)
 
     def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> tuple[Any, dict[str, Any]]:  # noqa: ARG002
         """Return an observation."""
@@ -61,42 +60,51 @@ class Answers(gym.Env[Any, Any]):
         return self.observation_space.sample(), reward, kind < 0.15, 0.1 < kind < 0.25, {}
 
 
-def _with_answers(host: PlanHost) -> tuple[Any, list[Answers]]:
-    """Return a TorchRL env with the wrappers and transforms of a plan, over envs that give random answers.
+def _copy_over(wrapper: Any, env: gym.Env[Any, Any], source: Answers) -> Any:
+    """Return a copy of a TorchRL wrapper of a gymnasium env, over an env that gives random answers."""
+    return copy.deepcopy(wrapper, {id(env): source})
 
-    Raises:
-        NoPlan: its specs differ from the specs of the plan's env.
-    """
-    torchrl_envs, program = importlib.import_module("torchrl.envs"), host.program
-    first, n = program.wrappers[0], 2 if program.batched else 1
-    sources = [Answers(program.envs[0], seed) for seed in range(n)]
-    wrap = partial(torchrl_envs.GymWrapper, frame_skip=first.wrapper_frame_skip, device=first.device)
-    if wrap(sources[0]).specs != first.specs:
-        wrap = partial(wrap, categorical_action_encoding=True)
-        if wrap(sources[0]).specs != first.specs:
-            raise NoPlan("the env has other specs than its spaces say")
-    env = (
-        torchrl_envs.SerialEnv(n, [partial(wrap, source) for source in sources])
-        if program.batched
-        else wrap(sources[0])
-    )
+
+def _with_answers(program: Program) -> tuple[Any, list[Answers]]:
+    """Return a TorchRL env with the wrappers and transforms of a plan, over envs that give random answers."""
+    torchrl_envs = importlib.import_module("torchrl.envs")
+    sources = [Answers(program.envs[0], seed) for seed in range(2 if program.batched else 1)]
+    copies = [partial(_copy_over, program.wrappers[0], program.envs[0], source) for source in sources]
+    env = torchrl_envs.SerialEnv(len(sources), copies) if program.batched else copies[0]()
     if program.transforms:
-        copies = [copy.deepcopy(transform.clone()) for transform in program.transforms]  # a clone has no env
-        env = torchrl_envs.TransformedEnv(env, torchrl_envs.Compose(*copies))
+        transforms = [copy.deepcopy(transform.clone()) for transform in program.transforms]  # a clone has no env
+        env = torchrl_envs.TransformedEnv(env, torchrl_envs.Compose(*transforms))
     env.reset()  # starts a SerialEnv
     return env, sources
+
+
+def _require_arrays(program: Program) -> None:
+    """Check that each wrapper hands actions on as arrays or numbers.
+
+    Raises:
+        NoPlan: it hands on tensors.
+    """
+    for wrapper, env in zip(program.wrappers, program.envs, strict=True):
+        source = Answers(env, 0)
+        trial = _copy_over(wrapper, env, source)
+        trial.step(trial.rand_action())
+        if issubclass(source.actions[0][0], torch.Tensor):
+            raise NoPlan(f"{type(wrapper).__name__} has actions as tensors")
 
 
 def verify(host: PlanHost) -> None:
     """Run the env's plan and TorchRL's own steps on the same answers and actions, once per process and settings.
 
+    The actions of each wrapper are looked at every time, since TorchRL does not publish this setting.
+
     Raises:
         NoPlan: they differ.
     """
-    if host.config in _verified:
-        return
     with preserve_generators(), torch.no_grad():
-        (env, sources), (planned_env, planned_sources) = _with_answers(host), _with_answers(host)
+        _require_arrays(host.program)
+        if host.config in _verified:
+            return
+        (env, sources), (planned_env, planned_sources) = (_with_answers(host.program) for _ in range(2))
         plain = TensorDictHost([TorchRLEnv(env, autoresets=True)], None, separate=False)
         planned = PlanHost(planned_env, autoresets=True)
         root, leaves, keys = plain.reset_all()[0], planned.reset_all(), planned.spec.observation_keys

@@ -25,9 +25,9 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from swath.keys import Key, as_tuple
-from swath.rollout.plans import VARIABLE, plans_mode
+from swath.rollout.plans import VARIABLE, NoPlan, plans_mode
 from swath.rollout.policies.formulas import checks_arguments
-from swath.rollout.policies.tracing import NoPlan, PlanSetting, State, Tracer, entries_of
+from swath.rollout.policies.tracing import PlanSetting, State, Tracer, entries_of
 from swath.rollout.seeding import GeneratorStates
 
 _log = logging.getLogger("swath")
@@ -146,7 +146,7 @@ class PlannedCall:
     def _call_and_compare(self, inputs: Sequence[Tensor | None]) -> tuple[Any, PolicyPlan | str]:
         """Return the policy's answer, and a plan or the reason why there is none."""
         try:
-            modules = _modules_of(self._policy)
+            modules = modules_of(self._policy)
         except NoPlan as reason:
             return self._plain(*inputs), str(reason)
         if any(is_lazy(parameter) for parameter in self._policy.parameters()):
@@ -177,7 +177,7 @@ class PlannedCall:
     def _call_both_ways(self, inputs: Sequence[Tensor | None]) -> Any:
         assert self._by_plan is not None
         self._n_calls += 1
-        trial = _Trial(_modules_of(self._policy), self._plain, self._setting, inputs)
+        trial = _Trial(modules_of(self._policy), self._plain, self._setting, inputs)
         difference = trial.compare(self._by_plan)
         if difference is not None:
             message = f"step {self._n_calls}: plan and policy {type(self._policy).__name__} differ: {difference}"
@@ -204,9 +204,9 @@ class _Trial:
     ) -> None:
         self._setting = setting
         self._given = [None if value is None else value.clone() for value in inputs]
-        self._before, self._generators = _Attributes(modules), GeneratorStates(setting.device)
+        self._before, self._generators = Attributes(modules), GeneratorStates(setting.device)
         self.answer = plain(*inputs)
-        self._after, self._generators_after = _Attributes(modules), GeneratorStates(setting.device)
+        self._after, self._generators_after = Attributes(modules), GeneratorStates(setting.device)
         self._inputs = inputs
         may_draw = setting.owns_generators or self._generators.equals(self._generators_after)
         self.can_repeat = type(self.answer) is TensorDict and may_draw and self._before.has_same_values(self._after)
@@ -259,7 +259,7 @@ def _tensor_difference(wanted: Any, got: Any) -> str | None:
     return None if torch.equal(*rows) else f"is {got.tolist()}, not {wanted.tolist()}"
 
 
-class _Attributes:
+class Attributes:
     """What the attributes of modules are, and copies of their buffers."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
@@ -267,11 +267,15 @@ class _Attributes:
         self.tensors = [v for v in self._values if isinstance(v, Tensor) and not isinstance(v, nn.Parameter)]
         self.saved = [tensor.detach().clone() for tensor in self.tensors]
 
-    def has_same_values(self, other: _Attributes) -> bool:
+    def has_same_values(self, other: Attributes) -> bool:
         """Return whether the attributes are the same objects."""
         return len(self._values) == len(other._values) and all(
             a is b for a, b in zip(self._values, other._values, strict=True)
         )
+
+    def has_same_buffers(self, other: Attributes) -> bool:
+        """Return whether the buffers had the same values."""
+        return all(map(torch.equal, self.saved, other.saved))
 
     def restore(self) -> None:
         """Write the copies into the buffers."""
@@ -290,7 +294,7 @@ def attribute_values(modules: Iterable[nn.Module]) -> list[Any]:
 # ---- what a policy refers to
 
 
-def _modules_of(policy: Any) -> list[nn.Module]:
+def modules_of(policy: Any) -> list[nn.Module]:
     """Return the parts of a policy, and the modules that its functions refer to.
 
     Raises:

@@ -19,6 +19,7 @@ from tensordict.nn import InteractionType, TensorDictModule
 from torch import Tensor, nn
 
 from swath.keys import Key, as_key, as_tuple
+from swath.rollout.plans import NoPlan
 from swath.rollout.policies.formulas import DrawRequest, draw_with_object, find_formula
 
 # Entries of a policy's TensorDict, by key.
@@ -34,10 +35,6 @@ _MODELESS = (
     "torchrl.modules.models.models",
 )
 _POSITIONAL = TensorDictModule(torch.neg, in_keys=["x"], out_keys=["y"])
-
-
-class NoPlan(Exception):  # noqa: N818  no error
-    """The reason why a policy has no plan."""
 
 
 @dataclass(frozen=True)
