@@ -42,6 +42,8 @@ PARTS = {
     "import": "import_time.py",
     "in-process": "collector_local.py",
     "torchrl-envs": "torchrl_envs.py",
+    "policy-plan": "policy_plan.py",
+    "torchrl-programs": "torchrl_programs.py",
     "collectors": "collectors.py",
     "publishing": "publishing.py",
     "driver": "driver.py --quick",
