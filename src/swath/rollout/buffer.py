@@ -295,6 +295,7 @@ class Buffer:
             rows.final = [*map(concatenate, zip(*finals, strict=True))]
         if self._finals:
             self._set_finals(rows)
+        self._observations, self._ends, self._finals = [], [], []  # the rows have copies
 
     def _stack(self) -> Leaves:
         """Return the observations `[B, T, …]`; rows of steps that were not written are undefined."""
