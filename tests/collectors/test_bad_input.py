@@ -64,7 +64,7 @@ NUMBERS = [
     ("on_env_error", "ignore", ValueError, "must be one of 'raise', 'reset', 'restart'"),
     ("exploration_type", "greedy", ValueError, "exploration_type='greedy' is none of"),
     ("replay_buffer", object(), TypeError, r"replay_buffer is of type object without extend\(\)"),
-    ("env_device", "meta", ValueError, "envs run on the CPU"),
+    ("env_device", "meta", ValueError, "the env runs on cpu, where it was built"),
     ("compile_policy", True, ValueError, "compile_policy needs a policy that is called, not a RandomPolicy"),
     ("policy_factory", [Always, Always], ValueError, "policy_factory has 2 entries for 1 worker"),
     ("policy_factory", lambda: None, TypeError, "returned None; it must return the policy"),

@@ -7,6 +7,7 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+from gymnasium.vector import SyncVectorEnv, VectorWrapper
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tensordict.nn import TensorDictModule as Mod
@@ -338,3 +339,32 @@ def test_ids_of_tensors_are_those_of_arrays(data, n_envs, n_steps, fragments, ma
         np.testing.assert_array_equal(found[1].numpy()[is_valid], expected[1][is_valid])
         assert tensors.ended_episodes.tolist() == arrays.ended_episodes.tolist()
         assert tensors.next_id == arrays.next_id
+
+
+def test_statistics_of_wrappers_count_no_reset_that_is_not_the_users():
+    class Counted(VectorWrapper):
+        resets = 0
+
+        def reset(self, **kwargs):
+            Counted.resets += 1
+            return super().reset(**kwargs)
+
+    with Collector(lambda: Counted(Simulator(4, SAME_STEP)), Act(), frames_per_batch=32) as c:
+        require_lawful(c.next())
+    assert Counted.resets == 1
+
+
+def test_arrays_that_a_wrapper_turns_into_tensors_stay_tensors():
+    def make():
+        return NumpyToTorch(SyncVectorEnv([lambda: gym.make("CartPole-v1")] * 3, autoreset_mode=SAME_STEP))
+
+    pytest.importorskip("array_api_compat")
+    from gymnasium.wrappers.vector import NumpyToTorch
+
+    def policy(observation):
+        assert isinstance(observation, torch.Tensor)
+        return (observation[:, 2] > 0).long()
+
+    with Collector(make, policy, frames_per_batch=3 * 40) as c:
+        batch = c.next()
+    assert batch["next", "done"].any()

@@ -256,8 +256,16 @@ def test_every_argument_of_every_collector_is_followed_or_refused_with_a_reason(
         else:
             followed.add(name)
     assert followed == {
-        *("create_env_kwargs", "env_device", "policy_device", "compile_policy", "cudagraph_policy", "num_threads"),
-        *("traj_format", "storing_device", "postproc", "init_random_frames"),
+        *(
+            "create_env_kwargs",
+            "env_device",
+            "policy_device",
+            "compile_policy",
+            "cudagraph_policy",
+            "num_threads",
+            "plans",
+        ),
+        *("traj_format", "storing_device", "postproc", "init_random_frames", "plans"),
     }
 
 

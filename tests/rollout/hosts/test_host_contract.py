@@ -5,6 +5,7 @@ from functools import partial
 import gymnasium as gym
 import numpy as np
 import pytest
+import torch
 from gymnasium import spaces
 from gymnasium.envs.classic_control.cartpole import CartPoleVectorEnv
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
@@ -50,7 +51,7 @@ def simulator(device):
     def of_mode(mode, copy):
         def make(counting):
             env = OfTensors(CountingVectorEnv(3, counting, autoreset_mode=mode, copy=copy), device)
-            return TensorHost(env, first=env.reset())
+            return TensorHost(env, device=torch.device(device), first=env.reset())
 
         return make
 

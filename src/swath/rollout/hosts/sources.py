@@ -23,7 +23,7 @@ from swath.rollout.hosts.base import Host, MakeEnvs, close_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
-from swath.rollout.hosts.tensors import BatchedEnv, TensorHost, has_tensors
+from swath.rollout.hosts.tensors import BatchedEnv, TensorHost, tensor_device
 from swath.rollout.hosts.torchrl import EnvOptions, TorchRLEnv, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_batched_env, is_envpool, is_vector_env
 
@@ -108,14 +108,26 @@ def vector_host(env: Any, make: MakeEnvs | None, *, keep_float64: bool) -> Vecto
     if is_batched_env(env):
         env, rebuild = BatchedEnv(env), make
         make = None if rebuild is None else lambda: [*map(BatchedEnv, rebuild())]
-    of_arrays = is_envpool(env) or type(env).__module__.partition(".")[0] in ("gymnasium", "ale_py")
-    if of_arrays and not isinstance(env, VectorWrapper):  # wrappers may turn arrays into tensors
+    inner = env.unwrapped if isinstance(env, VectorWrapper) else env
+    converts = _converts_arrays(env)
+    if not converts and (is_envpool(env) or type(inner).__module__.partition(".")[0] in ("gymnasium", "ale_py")):
         return VectorHost(env, make, keep_float64=keep_float64)
+    probe = env if converts else inner  # other wrappers may count or average what resets return
     with noted(f"the first reset of {env}"):
-        first = env.reset()
-        if has_tensors(first[0]):
-            return TensorHost(env, make, first=first, keep_float64=keep_float64)
-    return VectorHost(env, make, first=first, keep_float64=keep_float64)
+        answer = probe.reset()
+    first, device = answer if probe is env else None, tensor_device(answer[0])
+    if device is None:
+        return VectorHost(env, make, first=first, keep_float64=keep_float64)
+    return TensorHost(env, make, device=device, first=first, keep_float64=keep_float64)
+
+
+def _converts_arrays(env: Any) -> bool:
+    """Tell whether a wrapper of a vector env is one of gymnasium's that turn arrays of one library into another's."""
+    while isinstance(env, VectorWrapper):
+        if any(base.__name__ == "ArrayConversion" for base in type(env).__mro__):
+            return True
+        env = env.env
+    return False
 
 
 def _envs(source: Source, options: EnvOptions) -> list[Any]:

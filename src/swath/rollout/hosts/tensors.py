@@ -37,7 +37,8 @@ class TensorHost(VectorHost):
     Args:
         env: the vector env.
         make: returns a list with a vector env of the same kind.
-        first: observation and infos of a reset, after which no step was made.
+        device: where its tensors are.
+        first: observation and infos of a reset, if no step was made after it.
         keep_float64: observations of float64 stay float64.
 
     Raises:
@@ -50,11 +51,11 @@ class TensorHost(VectorHost):
         env: VectorEnv[Any, Any, Any],
         make: MakeEnvs | None = None,
         *,
-        first: tuple[Any, Any],
+        device: torch.device,
+        first: tuple[Any, Any] | None = None,
         keep_float64: bool = False,
     ) -> None:
         super().__init__(env, make, first=first, keep_float64=keep_float64)
-        device = next(value.device for value in _values(first[0]) if isinstance(value, torch.Tensor))
         autoresets = not self._no_autoreset
         self.spec = replace(self.spec, device=device, of_tensors=True, autoresets=autoresets)
         space, casts = self.spec.action_space, [_cast(leaf, device) for leaf in action_leaves(self.spec.action_space)]
@@ -205,9 +206,9 @@ def _values(observation: Any) -> list[Any]:
     return [observation]
 
 
-def has_tensors(observation: Any) -> bool:
-    """Tell whether an observation has tensors of torch."""
-    return any(isinstance(value, torch.Tensor) for value in _values(observation))
+def tensor_device(observation: Any) -> torch.device | None:
+    """Return the device of the first tensor of torch in an observation; `None` without tensors."""
+    return next((value.device for value in _values(observation) if isinstance(value, torch.Tensor)), None)
 
 
 def _cast(leaf: Leaf, device: torch.device) -> Callable[[torch.Tensor], torch.Tensor]:

@@ -244,7 +244,7 @@ def is_vector_env(env: object) -> bool:
 
 def is_batched_env(env: object) -> bool:
     """Tell whether an object is a `gymnasium.Env` that steps many envs at once, as Isaac Lab's do."""
-    return isinstance(env, gym.Env) and all(map(env.has_wrapper_attr, BATCHED))
+    return isinstance(env, gym.Env) and not is_envpool(env) and all(map(env.has_wrapper_attr, BATCHED))
 
 
 def is_envpool(env: object) -> bool:
