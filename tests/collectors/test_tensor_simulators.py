@@ -368,3 +368,36 @@ def test_arrays_that_a_wrapper_turns_into_tensors_stay_tensors():
     with Collector(make, policy, frames_per_batch=3 * 40) as c:
         batch = c.next()
     assert batch["next", "done"].any()
+
+
+@MODES
+def test_true_observations_stay_where_a_simulator_was_built_again_within_a_fragment(mode):
+    built = []
+
+    def make():
+        built.append(Simulator(5, mode, breaks_at=9 if not built else None))
+        return built[-1]
+
+    with Collector(make, Act(), frames_per_batch=5 * 20, on_env_error="reset") as c:
+        batch = c.next()
+    valid = batch.get(("collector", "mask"), torch.ones(batch.shape, dtype=torch.bool))
+    assert len(built) == 2
+    expected = batch["observation"] + torch.tensor([0.0, 0.0, 1.0])
+    assert (batch["next", "observation"] == expected)[valid].all()
+
+
+@MODES
+def test_a_fragment_that_is_ended_early_keeps_its_true_observations(mode):
+    class Stops:
+        steps = 0
+
+        def collection_stopped(self):
+            Stops.steps += 1
+            return Stops.steps == 7
+
+    with Collector(partial(Simulator, 5, mode), Act(), frames_per_batch=5 * 20, interruptor=Stops()) as c:
+        batch = c.next()
+    valid = batch["collector", "mask"]
+    assert valid.any()
+    assert not valid[:, 7:].any()
+    assert require_lawful(batch) == int(valid.sum())

@@ -155,14 +155,18 @@ class Rows(Flags):
         super().blank_from(n_steps)
         if n_steps > 0:
             envs = np.arange(len(self.reward))
-            places, finals = (envs, np.full_like(envs, n_steps - 1)), self.last_observation
-            if self.ends_at is not None:
-                places = tuple(map(concatenate, zip(self.ends_at, places, strict=True)))
-                finals = [*map(concatenate, zip(self.final, finals, strict=True))]
-            self.ends_at, self.final = places, finals
+            self.add_finals(envs, np.full_like(envs, n_steps - 1), self.last_observation)
         for array in (*self.observation, *self.outputs, *self.infos):
             array[:, n_steps:] = 0
         self.last_observation = [zeros_like(array[:, 0]) for array in self.observation]
+
+    def add_finals(self, envs: Any, steps: Any, final: Leaves) -> None:
+        """Add observations `[n, …]` to which steps of envs have led, and which are not in their next rows."""
+        envs, steps = (like(part, self.reward) if isinstance(part, np.ndarray) else part for part in (envs, steps))
+        if self.ends_at is not None:
+            envs, steps = concatenate([self.ends_at[0], envs]), concatenate([self.ends_at[1], steps])
+            final = [*map(concatenate, zip(self.final, final, strict=True))]
+        self.ends_at, self.final = (envs, steps), final
 
     def _following(self, observation: Any, last: Any, final: Any) -> Any:
         following = empty(observation, observation.shape)
@@ -291,8 +295,8 @@ class Buffer:
             rows.last_observation, self._step = self._step.next_observation, None
         if self._ends:
             steps, envs, finals = zip(*self._ends, strict=True)
-            rows.ends_at = np.concatenate(envs), np.repeat(steps, [*map(len, envs)])
-            rows.final = [*map(concatenate, zip(*finals, strict=True))]
+            final = [*map(concatenate, zip(*finals, strict=True))]
+            rows.add_finals(np.concatenate(envs), np.repeat(steps, [*map(len, envs)]), final)
         if self._finals:
             self._set_finals(rows)
         self._observations, self._ends, self._finals = [], [], []  # the rows have copies
@@ -321,10 +325,8 @@ class Buffer:
         if sent:
             steps = torch.tensor([t for t, _ in sent], device=ended.device)
             at, envs = ended[:, steps].T.nonzero(as_tuple=True)
-            rows.ends_at = envs, steps[at]
-            rows.final = [
-                torch.stack([*column])[at, envs] for column in zip(*[final for _, final in sent], strict=True)
-            ]
+            columns = zip(*[final for _, final in sent], strict=True)
+            rows.add_finals(envs, steps[at], [torch.stack(column)[at, envs] for column in columns])
 
     def _room(self, place: int) -> Any:
         """Return uninitialised room `[T, B, …]` for an entry; in memory `[B, T, …]` if rows are written in place."""
