@@ -4,8 +4,6 @@ import pytest
 import torch
 from cli_toys import TINY
 
-from swath.cli.evaluate import verdict
-from swath.evaluators import Comparison
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 
 RUN, OTHER = Path("runs/CartPole-v1-seed0"), Path("runs/CartPole-v1-seed1")
@@ -63,21 +61,6 @@ def test_two_checkpoints_are_compared_on_the_same_episodes(swath):
     a, b = (float(swath("eval", run, "--episodes=6", "--seed=3")[1][4].split()[-1]) for run in (RUN, OTHER))
     assert float(table["mean difference in return"][0]) == pytest.approx(b - a, abs=0.06)
     assert out[-1].split(":")[0] in {"A is better than B", "B is better than A", "Neither is shown to be better"}
-
-
-@pytest.mark.parametrize(
-    ("interval", "words"),
-    [
-        ((0.5, 2.0), "B is better than A: the whole interval is above 0."),
-        ((-2.0, -0.5), "A is better than B: the whole interval is below 0."),
-        ((-1.0, 2.0), "Neither is shown to be better: the interval holds 0; --episodes 100 narrows it."),
-        ((0.0, 2.0), "Neither is shown to be better: the interval holds 0; --episodes 100 narrows it."),
-        ((0.0, 0.0), "A and B have the same return in every episode."),
-        ((float("nan"), float("nan")), "No comparison: returns that are not finite have no interval."),
-    ],
-)
-def test_the_last_line_describes_the_interval(interval, words):
-    assert verdict(Comparison(1.0, *interval, 0.6, 20, paired=True)) == words
 
 
 def test_runs_that_cannot_be_compared_are_refused_in_one_line(trained, scripted):

@@ -4,6 +4,7 @@ import json
 import math
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -54,6 +55,23 @@ def test_the_tensordict_is_flat_and_scalar_with_double_precision():
     assert [td[name].dtype for name in numbers] == [torch.float64, torch.int64, torch.bool, torch.uint8]
     assert td["eval/reward"].item() == 0.1
     assert td["eval/reward"].shape == ()
+
+
+def test_the_episodes_are_a_table_in_csv_and_in_pandas(tmp_path, monkeypatch):
+    result = a_result({"eval/reward": 1.0})
+    result.to_csv(tmp_path / "new" / "episodes.csv")
+    lines = (tmp_path / "new" / "episodes.csv").read_text().splitlines()
+    assert lines[0] == "episode,return,length,terminated,truncated,seed"
+    assert lines[1:] == ["0,1.5,3,True,False,11", "1,-2.0,4,False,True,-1"]
+    monkeypatch.setitem(sys.modules, "pandas", SimpleNamespace(DataFrame=dict))
+    assert list(result.to_dataframe()) == lines[0].split(",")
+    assert result.to_dataframe()["return"].tolist() == [1.5, -2.0]
+
+
+def test_without_pandas_the_error_says_how_to_install_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "pandas", None)
+    with pytest.raises(ImportError, match=r"pandas is needed for to_dataframe\(\): pip install \"swath\[pandas\]\""):
+        a_result({}).to_dataframe()
 
 
 TENSORS = [

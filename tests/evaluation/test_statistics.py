@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from swath import seeds
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import (
+    Comparison,
     EvalResult,
     compare,
     episodes_of,
@@ -199,3 +200,18 @@ def test_results_that_cannot_be_paired_are_refused_with_the_way_out(a, b, messag
     with pytest.raises(ValueError, match=f"{message}.*paired=False"):
         compare(a, b)
     assert compare(a, b, paired=False).difference == 0.0
+
+
+@pytest.mark.parametrize(
+    ("interval", "words"),
+    [
+        ((0.5, 2.0), "B is better than A: the whole interval is above 0."),
+        ((-2.0, -0.5), "A is better than B: the whole interval is below 0."),
+        ((-1.0, 2.0), "Neither is shown to be better: the interval holds 0; 100 episodes narrow it."),
+        ((0.0, 2.0), "Neither is shown to be better: the interval holds 0; 100 episodes narrow it."),
+        ((0.0, 0.0), "A and B have the same return in every episode."),
+        ((float("nan"), float("nan")), "No comparison: returns that are not finite have no interval."),
+    ],
+)
+def test_the_verdict_describes_the_interval_in_a_sentence(interval, words):
+    assert Comparison(1.0, *interval, 0.6, 20, paired=True).verdict("A", "B") == words

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from math import isnan
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -77,7 +76,7 @@ def evaluate(
         console.print(parts.eval_table(dict(zip("AB", results, strict=True))))
         comparison = compare(*results)
         console.print(comparison_table(comparison, results[1].returns - results[0].returns))
-        console.print(verdict(comparison), soft_wrap=True)
+        console.print(comparison.verdict("A", "B"), soft_wrap=True)
     else:
         now, stored = results[0], runs[0].progress.evaluation
         alike = stored is not None and stored.step == now.step and stored.seeds.tolist() == now.seeds.tolist()
@@ -106,17 +105,3 @@ def comparison_table(comparison: Comparison, gains: Floats) -> Table:
     for label, holds in zip(labels, (gains > 0, gains == 0, gains < 0), strict=True):
         table.add_row(label, f"{int(holds.sum())} of {len(gains)}")
     return table
-
-
-def verdict(comparison: Comparison) -> str:
-    """Describe the interval of the difference in a sentence."""
-    low, high = comparison.ci_low, comparison.ci_high
-    if isnan(low) or isnan(high):
-        return "No comparison: returns that are not finite have no interval."
-    if low == high == 0:
-        return "A and B have the same return in every episode."
-    if low > 0:
-        return "B is better than A: the whole interval is above 0."
-    if high < 0:
-        return "A is better than B: the whole interval is below 0."
-    return f"Neither is shown to be better: the interval holds 0; --episodes {5 * comparison.n} narrows it."

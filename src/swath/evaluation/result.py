@@ -10,10 +10,12 @@ Teachers Should Know About the Bootstrap* (2015), expands for small samples.
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from statistics import NormalDist
 from typing import Any, Literal, TypeAlias
 
@@ -23,6 +25,8 @@ from numpy.typing import NDArray
 from tensordict import TensorDict
 
 from swath import seeds
+from swath.extras import need
+from swath.report.atomic import replacing
 from swath.rollout.hosts.base import Seeding
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -100,6 +104,33 @@ class EvalResult(dict[str, Any]):
         tensors = {name: torch.as_tensor(value, dtype=doubles.get(name)) for name, value in self.items()}
         return TensorDict({name: tensor.detach().cpu() for name, tensor in tensors.items()}, batch_size=[])
 
+    def to_csv(self, path: str | Path) -> None:
+        """Write the episodes to a CSV file: `episode`, `return`, `length`, `terminated`, `truncated`, `seed`.
+
+        Args:
+            path: the file, which appears whole or not at all.
+
+        Raises:
+            OSError: the file cannot be written.
+        """
+        columns = self._columns()
+        rows = zip(*(values.tolist() for values in columns.values()), strict=True)
+        with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+            csv.writer(file).writerows([columns, *rows])
+
+    def to_dataframe(self) -> Any:
+        """Return the episodes as a DataFrame of pandas, with the columns of `to_csv`.
+
+        Raises:
+            ImportError: pandas is not installed; the message has the command that installs it.
+        """
+        return need("pandas", extra="pandas", why="for to_dataframe()").DataFrame(self._columns())
+
+    def _columns(self) -> dict[str, NDArray[Any]]:
+        """Return the columns `[N]` of the table of episodes."""
+        columns = {name.removesuffix("s"): getattr(self, name) for name in COLUMNS}
+        return {"episode": np.arange(len(self.returns)), **columns}
+
     def to_json(self) -> str:
         """Return the result without its films as JSON; a number that is not finite is `{"float": "nan"}`."""
         parts = {
@@ -176,6 +207,23 @@ class Comparison:
     probability_of_improvement: float
     n: int
     paired: bool
+
+    def verdict(self, a: str = "a", b: str = "b") -> str:
+        """Return a sentence that says which policy is better, or that neither is shown to be.
+
+        Args:
+            a: name of the reference.
+            b: name of the policy that was compared with it.
+        """
+        if math.isnan(self.ci_low) or math.isnan(self.ci_high):
+            return "No comparison: returns that are not finite have no interval."
+        if self.ci_low == self.ci_high == 0:
+            return f"{a} and {b} have the same return in every episode."
+        if self.ci_low > 0:
+            return f"{b} is better than {a}: the whole interval is above 0."
+        if self.ci_high < 0:
+            return f"{a} is better than {b}: the whole interval is below 0."
+        return f"Neither is shown to be better: the interval holds 0; {5 * self.n} episodes narrow it."
 
 
 def compare(
