@@ -115,7 +115,9 @@ def test_an_env_that_raises_is_shown_with_its_seed_its_worker_and_its_lines(plac
     assert "(seed " in err[0]
     assert " of worker " in err[0]
     assert err[0].endswith("`swath doctor numbered_env:Mistaken` checks the env")
-    assert any('raise ValueError("the door is locked")' in line for line in err[1:])
+    assert err[1] == "Traceback (most recent call last):"
+    assert 'numbered_env.py", line ' in err[2], "no frame of the library above the user's first"
+    assert any('raise ValueError("the door is locked")' in line for line in err[3:])
 
 
 @pytest.mark.parametrize(

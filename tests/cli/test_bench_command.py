@@ -1,4 +1,5 @@
 import csv
+import re
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ def test_a_row_for_every_setting_and_the_best_one_as_a_command(swath):
     assert (code, err) == (0, [])
     workers = [("inline", "1"), ("process", "1"), ("process", "2")]
     assert places(out) == [(*setting, "2") for setting in workers]
+    assert any(re.fullmatch(r"swath .*, torch .*, numpy .*; \d+ CPUs; GPU: .+", line) for line in out)
     assert out[-2].startswith("best: ")
     assert out[-2].endswith(" frames/s")
     assert out[-1].startswith("to train so: swath train named_things:plain --envs ")

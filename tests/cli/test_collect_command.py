@@ -69,6 +69,21 @@ def test_a_collection_that_fails_often_has_no_frame_twice(place, collect, number
     require_whole(OUT, 200)
 
 
+def test_on_env_error_a_collection_goes_on(collect, numbered):
+    steps = iter(range(1000))
+
+    def breaking():
+        if next(steps) == 50:
+            raise ZeroDivisionError
+
+    numbered.on_step = staticmethod(breaking)
+    assert collect(80)[0] == 1
+    assert collect(120, "--on-env-error", "reset")[0] == 0, "it is no setting of the data"
+    steps = iter(range(30, 1000))
+    assert collect(200, "--on-env-error", "reset")[0] == 0
+    assert open_dataset(OUT).load()["next", "truncated"].any()
+
+
 def test_float64_is_kept_on_request_and_the_data_have_one_dtype(collect):
     assert collect(40, "--keep-float64")[0] == 0
     assert open_dataset(OUT).load()["observation"].dtype == torch.float64

@@ -9,7 +9,9 @@ import gymnasium as gym
 import named_things
 import numpy as np
 import pytest
+import torch
 from cli_toys import TINY
+from tensordict.nn import TensorDictModule
 
 from swath.cli import doctor as machine
 from swath.cli.doctor import (
@@ -36,6 +38,24 @@ def test_a_healthy_env_and_policy_are_shown_with_their_figures(trained):
     assert code == 0
     assert {finding["level"] for finding in report["findings"]} <= {"note", "warning"}
     assert set(report["figures"]) == {"random_actions_frames_per_second", "policy_frames_per_second"}
+    assert re.fullmatch(r"swath .*, torch .*, numpy .*; \d+ CPUs; GPU: .+", report["machine"])
+    assert set(report["plans"].values()) == {""}, "arrays and a module that is called with tensors need none"
+
+
+@pytest.mark.filterwarnings("ignore::Warning:torchrl", "ignore::Warning:tensordict")
+def test_doctor_says_whether_an_env_and_a_policy_have_a_plan(swath, monkeypatch):
+    envs = pytest.importorskip("torchrl.envs")
+    monkeypatch.setattr(machine, "SECONDS", 0)
+    policy = TensorDictModule(torch.nn.LazyLinear(1), in_keys=["observation"], out_keys=["action"])
+    for name, thing in {"pendulum": lambda: envs.GymEnv("Pendulum-v1"), "linear": policy}.items():
+        monkeypatch.setattr(named_things, name, thing, raising=False)
+    _, out, _ = swath("doctor", "named_things:pendulum", "--policy", "named_things:linear")
+    assert "plan of the env: on" in out
+    assert "plan of env and policy: on" in out
+    subclass = type("OwnEnv", (envs.GymEnv,), {})
+    monkeypatch.setattr(named_things, "pendulum", lambda: subclass("Pendulum-v1"))
+    _, out, _ = swath("doctor", "named_things:pendulum", "--json")
+    assert json.loads("\n".join(out))["plans"]["the env"] not in {"", "on"}
 
 
 class Careless(named_things.Doubtful):

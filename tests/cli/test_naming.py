@@ -1,6 +1,7 @@
 """Names on the command line, keywords of envs, films, `load_policy`, Atari."""
 
 import importlib
+import os
 from pathlib import Path
 
 import gymnasium as gym
@@ -96,7 +97,8 @@ def test_keywords_go_to_what_makes_the_env_in_every_command(swath):
 
 def test_an_evaluation_is_filmed_if_asked_and_a_run_s_policy_is_one_line(swath):
     swath("train", "named_things:Drawn", *TINY, "--no-video")
-    assert swath("eval", RUN, "--video", "film.mp4", "--env", "named_things:Drawn")[0] == 0
+    code, out, _ = swath("eval", RUN, "--video", "film.mp4", "--env", "named_things:Drawn")
+    assert (code, out[-1]) == (0, "film: film.mp4")
     assert Path("film.mp4").stat().st_size
     policy, saved = library.load_policy(RUN), load_checkpoint(RUN / "checkpoint.safetensors")
     assert all(torch.equal(value, saved["policy"][name]) for name, value in policy.state_dict().items())
@@ -150,6 +152,20 @@ def test_the_policy_of_a_run_needs_no_env(swath):
     del gym.registry["Passing-v0"]
     policy = library.load_policy("runs/Passing-v0-seed0")
     assert library.evaluate_policy(policy, named_things.Plain(), 2, warn=False)[0] == named_things.LENGTH
+
+
+def test_a_warning_of_mujoco_is_printed_once_and_by_workers_not_at_all(capsys, monkeypatch):
+    mujoco = pytest.importorskip("mujoco")
+    before, make = mujoco.get_mju_user_warning(), find_env("HalfCheetah-v5", {})
+    try:
+        for process, times in ((os.getpid(), 1), (0, 0)):
+            monkeypatch.setattr(os, "getpid", lambda process=process: process)
+            make().close()
+            for _ in range(2):
+                mujoco.get_mju_user_warning()(f"warned by {process}")
+            assert capsys.readouterr().err.count(f"MuJoCo: warned by {process}\n") == times
+    finally:
+        mujoco.set_mju_user_warning(before)
 
 
 def test_atari_games_get_the_usual_preprocessing():

@@ -25,8 +25,9 @@ def frames_of(folder):
 
 
 def test_a_run_writes_all_its_files(swath):
-    code, _, err = swath("train", "CartPole-v1", *TINY)
+    code, out, err = swath("train", "CartPole-v1", *TINY)
     assert (code, err) == (0, [])
+    assert f"film: {RUN / 'video.mp4'}" in out
     names = "best.safetensors checkpoint.safetensors curve.png metrics.csv summary.json tensorboard video.mp4"
     assert sorted(path.name for path in RUN.iterdir()) == names.split()
     assert frames_of(RUN) == [0, 128, 256]
@@ -75,6 +76,32 @@ def test_ctrl_c_stops_after_the_running_batch_and_keeps_everything(swath, interr
     assert f"  swath train --resume {folder}" in out
     assert swath("train", "--resume", folder, "--frames", "384", "--no-video")[0] == 0
     assert frames_of(folder) == [128, 256, 384]
+
+
+def test_on_env_error_a_training_goes_on_and_an_evaluation_that_fails_is_left_out(swath, scripted):
+    failing = iter([False] * 200 + [True] + [False] * 10_000)
+
+    def step(self, action, plain=scripted.step):
+        if next(failing):
+            raise ZeroDivisionError("once")
+        return plain(self, action)
+
+    scripted.step = step
+    run = ("train", "Scripted-v0", "--frames=384", *SMALL, "--no-video", "--eval-backend=none")
+    assert swath(*run, "--on-env-error=reset")[0] == 0
+    assert json.loads((Path("runs/Scripted-v0-seed0") / "summary.json").read_text())["frames"] == 384
+    failing = iter([False] * 384 + [True] * 10_000)  # the evaluation at the end
+    code, out, _ = swath(*run[:-1], "--eval-every=0", "--on-env-error=restart")
+    assert code == 0
+    assert "no evaluation at 384 frames: once" in out
+
+
+@pytest.mark.parametrize(("episodes", "evaluated"), [(2, [0, 128, 256, 384]), (20, [384])])
+def test_no_evaluation_but_the_last_begins_beyond_a_quarter_of_the_frames(episodes, evaluated, swath, scripted):
+    arguments = ("--frames=384", *SMALL[:-1], episodes, "--no-video")
+    assert swath("train", "Scripted-v0", *arguments)[0] == 0  # episodes have 8 steps
+    rows = read_rows(Path("runs/Scripted-v0-seed0/metrics.csv"))[1]
+    assert [int(row["frames"]) for row in rows if row.get("eval/reward")] == evaluated
 
 
 class Death(BaseException):

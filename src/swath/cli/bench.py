@@ -79,7 +79,7 @@ def bench(
     make, console = find_env(env, kwargs), options.start_console()
     import torch
 
-    from swath.cli.parts import find_policy
+    from swath.cli.parts import describe_speed, find_policy
     from swath.rollout.hosts.sources import Source, make_env
     from swath.rollout.hosts.vector import is_vector_env
     from swath.workers.create import backend as backend_named
@@ -98,17 +98,20 @@ def bench(
         for size in ((None,) if is_vector_env(instance) else envs)
     ]
     rates: dict[Setting, list[float]] = {setting: [] for setting in settings}
+    plans: dict[str, str] = {}
     # All settings fork their processes from one server.
     fork_server = closing(backend_named(options.PROCESS)) if options.PROCESS in places else nullcontext()
     with run_errors(env), fork_server, console.status("") as status:
         for turn, setting in enumerate(settings * rounds):
             status.update(f"{turn + 1} of {len(settings) * rounds}: {options.describe_workers(*setting)}")
-            rates[setting].append(_rate(env, kwargs, actor, setting, batch, seconds))
+            rate, plans["env and policy"] = _rate(env, kwargs, actor, setting, batch, seconds)
+            rates[setting].append(rate)
     table = options.make_table("backend", "workers", "envs each", "frames/s", "lowest", "highest")
     for setting, samples in rates.items():
         cells = ["-" if value is None else str(value) for value in setting]
         table.add_row(*cells, *(f"{rate:,.0f}" for rate in (median(samples), min(samples), max(samples))))
     console.print(table)
+    console.print(describe_speed(plans), soft_wrap=True)
     if out is not None:
         rows = [[*setting, round(median(samples), 1), len(samples)] for setting, samples in rates.items()]
         with out.open("w", newline="", encoding="utf-8") as file:
@@ -133,11 +136,13 @@ def frames_per_second(collector: Collector, seconds: float) -> float:
     return frames / (time.perf_counter() - began)
 
 
-def _rate(env: str, kwargs: dict[str, Any], actor: Any, setting: Setting, batch: int, seconds: float) -> float:
+def _rate(
+    env: str, kwargs: dict[str, Any], actor: Any, setting: Setting, batch: int, seconds: float
+) -> tuple[float, str]:
     from swath.cli.parts import make_collector
 
     backend, workers, envs = setting
     config = options.CollectionConfig(env, envs=envs or 1, workers=workers, backend=backend, env_kwargs=kwargs)
     size = workers * config.envs
     with make_collector(config, actor, frames_per_batch=ceil(batch / size) * size, envs_per_worker=envs) as collector:
-        return frames_per_second(collector, seconds)
+        return frames_per_second(collector, seconds), collector.stats().get("plan", "")

@@ -26,18 +26,8 @@ from swath.cli.options import FILES, OPTIONS, CollectionConfig, Count, WorkersOp
 if TYPE_CHECKING:
     from swath.report.datasets import DatasetManifest
 
-DATA_OPTIONS = (
-    "env",
-    "env_kwargs",
-    "greedy",
-    "max_episode_steps",
-    "keep_float64",
-    "envs",
-    "workers",
-    "backend",
-    "seed",
-)
-"""Options that, with the policy's weights, determine the data; further options set the number and the speed."""
+NO_DATA_OPTIONS = ("frames", "batch", "device", "threads", "policy", "on_env_error")
+"""Options that may differ when a dataset is extended; the others, and the policy's weights, determine the data."""
 
 
 class CollectOptions(WorkersOptions, total=False):
@@ -54,6 +44,8 @@ class CollectOptions(WorkersOptions, total=False):
         device: Device of the policy: cpu, cuda, cuda:1; on Ray always the CPU. [default: cpu]
         threads: Threads for torch; small networks are fastest with one. [default: 1]
         env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
+        on_env_error: Effect of an exception of the env: raise ends the command, reset begins another episode in that
+            env, restart replaces its worker. [default: raise]
         policy: The policy: a folder or a checkpoint of `swath train`. [default: random actions]
         greedy: Take the policy's most probable action.
         max_episode_steps: Truncate episodes after this many steps. [default: the env's own limit]
@@ -107,17 +99,17 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
     console = start_console()
     import torch
 
-    from swath.cli.parts import env_spaces, find_device, find_policy
+    from swath.cli.parts import describe_env, find_device, find_policy
     from swath.report.datasets import NAME, DatasetManifest, storage_for
 
     with run_errors(env), usage_errors():
         storage_for(out)
         torch.set_num_threads(config.threads)
-        env_spaces(env, config.env_kwargs)
+        describe_env(env, config.env_kwargs)
         device, policy = find_device(config.device), find_policy(config.policy, env, config.env_kwargs)
         if policy is not None:
             policy.to(device)
-        settings = {name: getattr(config, name) for name in DATA_OPTIONS}
+        settings = {name: value for name, value in vars(config).items() if name not in NO_DATA_OPTIONS}
         # Older datasets lack some settings, which read as `None`.
         settings |= {
             "policy": policy_id,

@@ -16,13 +16,12 @@ from importlib import import_module
 from importlib.metadata import PackageNotFoundError, requires, version
 from importlib.util import find_spec
 from pathlib import Path
-from traceback import format_exception
 from typing import Annotated, Any, NamedTuple
 
 from cyclopts import Parameter
 
 from swath.cli.bench import frames_per_second
-from swath.cli.failure import FAILED, OK, one_line, run_errors, usage_errors
+from swath.cli.failure import FAILED, OK, one_line, run_errors, usage_errors, user_traceback
 from swath.cli.naming import RunFolder, find_env
 from swath.cli.options import OPTIONS, RAY, Backend, Count, Text, Words, read_values, start_console
 from swath.errors import NonFinite
@@ -85,8 +84,9 @@ def doctor(
     make = None if files else find_env(env, kwargs)
     console = start_console(stderr=as_json)  # stdout gets only JSON
     figures: dict[str, float] = {}
+    plans: dict[str, str] = {}
     findings: list[Finding] = []
-    from swath.cli.parts import find_policy
+    from swath.cli.parts import describe_speed, find_policy
 
     with run_errors(env), usage_errors():
         actor = find_policy(policy, env, kwargs)
@@ -98,26 +98,25 @@ def doctor(
         "interface": partial(check_interface, make),
         "seeds": partial(check_seeds, make),
         "pickling": partial(check_pickling, make, actor),
-        "collecting": partial(check_use, make, None, figures),
+        "collecting": partial(check_use, make, None, figures, plans),
     }
     if files:
         checks = {"files": partial(check_files, files)}
     elif policy is not None:
-        checks["policy"] = partial(check_use, make, actor, figures)
+        checks["policy"] = partial(check_use, make, actor, figures, plans)
     with console.status("") as status:
         for name, check in checks.items():
             status.update(f"checking {name}")
             try:
                 findings += check()
             except (Exception, SystemExit) as error:  # noqa: BLE001  user code may raise any exception
-                trace = "".join(format_exception(error, limit=-3)).rstrip()
                 text = f"{type(error).__name__}: {one_line(error)}"
-                move = FINITE if isinstance(error, NonFinite) else f"fix what raised it:\n{trace}"
+                move = FINITE if isinstance(error, NonFinite) else f"fix what raised it:\n{user_traceback(error)}"
                 findings.append(Finding(ERROR, name, text, move))
     code = FAILED if any(finding.level == ERROR for finding in findings) else OK
     if as_json:
-        entries = [finding._asdict() for finding in findings]
-        print(json.dumps({"env": env, "policy": policy, "findings": entries, "figures": figures}))
+        report = {"findings": [finding._asdict() for finding in findings], "figures": figures, "plans": plans}
+        print(json.dumps({"env": env, "policy": policy, **report, "machine": describe_speed({})}))
         return code
     console.print(env if files else f"{env}, {policy or 'random actions'}", soft_wrap=True)
     for level, subject, value, move in sorted(findings, key=lambda finding: list(STYLES).index(finding.level)):
@@ -126,6 +125,8 @@ def doctor(
     for name, rate in figures.items():
         words = name.removesuffix("_frames_per_second").replace("_", " ")
         console.print(f"a Collector in this process, {words}: {rate:,.0f} frames/s", soft_wrap=True)
+    if not files:
+        console.print(describe_speed(plans), soft_wrap=True)
     console.print(f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "nothing is wrong")
     return code
 
@@ -212,20 +213,24 @@ def check_pickling(make: Any, actor: Any) -> Iterator[Finding]:
             yield Finding(ERROR, "pickling", f"{subject} cannot be pickled: {error}", move)
 
 
-def check_use(make: Any, actor: Any, figures: dict[str, float]) -> Iterator[Finding]:
-    """Collect batches with random actions, or with the policy, and measure the frames per second."""
-    import gymnasium as gym
-
+def check_use(make: Any, actor: Any, figures: dict[str, float], plans: dict[str, str]) -> Iterator[Finding]:
+    """Collect batches with random actions, or the policy; measure the frames per second, and ask for plans."""
     from swath.collectors.collector import Collector
-    from swath.rollout.hosts.vector import is_vector_env
+    from swath.rollout.hosts.gymnasium import EnvListHost
+    from swath.rollout.hosts.sources import Source, build
+    from swath.rollout.planned import status_of_env
 
-    with closing(_make(make)) as env:
-        envs = None if is_vector_env(env) or not isinstance(env, gym.Env) else ENVS
-        size = env.num_envs if is_vector_env(env) else envs or 1
-    collector = Collector(make, actor, frames_per_batch=16 * size, envs_per_worker=envs, seed=SEED, check_finite=True)
-    with collector:
+    with closing(build(Source(make))) as host:
+        envs = ENVS if isinstance(host, EnvListHost) else None
+        settings: dict[str, Any] = {"frames_per_batch": 16 * (envs or host.spec.num_envs), "envs_per_worker": envs}
+        plans["the env"] = status_of_env(host)
+    with Collector(make, actor, seed=SEED, check_finite=True, **settings) as collector:
+        frames_per_second(collector, SECONDS)
+    with Collector(make, actor, seed=SEED, **settings) as collector:  # plans exclude check_finite
         name = "random_actions" if actor is None else "policy"
         figures[f"{name}_frames_per_second"] = round(frames_per_second(collector, SECONDS), 1)
+        if actor is not None:
+            plans["env and policy"] = collector.stats().get("plan", "")
     yield from ()
 
 

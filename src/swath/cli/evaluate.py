@@ -88,6 +88,7 @@ def evaluate(
     if video is not None:
         with run_errors(env), usage_errors():
             parts.film_episode(config, policies[0], video)
+        console.print(f"film: {video}", soft_wrap=True)
     return OK
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager, suppress
+from pathlib import Path
 from traceback import format_exception
 from types import FrameType
 
@@ -17,6 +19,14 @@ OK, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 EXTERNAL_ERRORS = (OSError, MemoryError, FloatingPointError, FleetFailed)
 """Errors that can end a run without a mistake in the code of env or policy."""
+
+HEADER = "Traceback (most recent call last):\n"
+FRAME = re.compile(r'^(?=  File ")', re.MULTILINE)
+LIBRARY = re.compile(
+    rf'  File "({re.escape(str(Path(__file__).parents[1]))}/|<frozen |.*/python3\.\d+/(?!(site|dist)-packages/)'
+    r"|.*/(site|dist)-packages/(swath|gymnasium|pettingzoo|ray|tensordict|torch|torchrl)/)"
+)
+"""A frame of a traceback that is in a library."""
 
 HINT = "Ctrl-C stops after this batch and keeps everything"
 STOPPING = "stopping after this batch; Ctrl-C again ends at once"
@@ -50,12 +60,21 @@ def one_line(error: BaseException) -> str:
 
 
 def with_traceback(line: str, error: BaseException) -> RunError:
-    """Return the error of a run that user code ended, with the traceback of this process or of a worker."""
-    remote = [
-        note.partition(REMOTE_TRACEBACK)[2] for note in getattr(error, "__notes__", ()) if REMOTE_TRACEBACK in note
-    ]
-    trace = remote[0] if remote else "".join(format_exception(error))
-    return RunError(f"{type(error).__name__}: {one_line(error)}; {line}\n{trace.rstrip()}")
+    """Return the error of a run that user code ended, with its traceback."""
+    return RunError(f"{type(error).__name__}: {one_line(error)}; {line}\n{user_traceback(error)}")
+
+
+def user_traceback(error: BaseException) -> str:
+    """Return the traceback of this process or of a worker, without the frames of libraries above the user's first."""
+    notes = (note.partition(REMOTE_TRACEBACK)[2] for note in getattr(error, "__notes__", ()))
+    trace = next(filter(None, notes), "") or "".join(format_exception(error))
+
+    def without_library(part: str) -> str:
+        before, *frames = FRAME.split(part)
+        first = next((number for number, frame in enumerate(frames) if not LIBRARY.match(frame)), 0)
+        return before + "".join(frames[first:])
+
+    return HEADER.join(map(without_library, trace.split(HEADER))).rstrip()
 
 
 @contextmanager

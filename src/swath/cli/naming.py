@@ -14,7 +14,7 @@ import os
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from itertools import count
 from pathlib import Path
@@ -52,9 +52,11 @@ def find_env(name: str, kwargs: Mapping[str, Any]) -> Any:
     if name.startswith("ALE/"):
         return partial(make_atari_env, name, **kwargs)
     try:
-        spec(identifier) if "-v" in identifier else None
+        found = spec(identifier) if "-v" in identifier else None
     except Error as unknown:
         raise UsageError(f"{name}: {unknown}") from None
+    if found is not None and "mujoco" in str(found.entry_point):
+        return partial(make_mujoco_env, name, os.getpid(), **kwargs)
     return partial(make, name, **kwargs) if kwargs else name
 
 
@@ -67,6 +69,20 @@ def make_atari_env(name: str, **kwargs: Any) -> Any:
     gym.register_envs(need("ale_py", extra="atari", why=f"for {name}"))
     game = gym.make(name, **{"frameskip": 1, **kwargs})
     return FrameStackObservation(AtariPreprocessing(game), FRAMES_IN_A_STACK)
+
+
+def make_mujoco_env(name: str, process: int, **kwargs: Any) -> Any:
+    """Make an env of MuJoCo; its warnings are printed once, in this process alone."""
+    from gymnasium import make
+
+    mujoco = need("mujoco", extra="mujoco", why=f"for {name}")
+    mujoco.set_mju_user_warning(_print_once if os.getpid() == process else str)
+    return make(name, **kwargs)
+
+
+@cache
+def _print_once(warning: str) -> None:
+    print("MuJoCo:", warning, file=sys.stderr)
 
 
 def import_object(name: str) -> Any:

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.table import Column, Table
 
 from swath.cli.failure import UsageError
+from swath.options import OnEnvError
 
 INLINE, THREAD, PROCESS, RAY, NONE = "inline", "thread", "process", "ray", "none"
 
@@ -48,6 +49,7 @@ class WorkersOptions(TypedDict, total=False):
     device: Text
     threads: Count
     env_kwargs: Words
+    on_env_error: Annotated[OnEnvError, Parameter(group=OPTIONS, show_choices=False)]
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,7 @@ class CollectionConfig:
         device: of the networks.
         threads: torch's threads in this process; other processes have one.
         env_kwargs: keywords of the env.
+        on_env_error: as of a collector.
 
     Raises:
         UsageError: several workers inline.
@@ -80,6 +83,7 @@ class CollectionConfig:
     device: str = "cpu"
     threads: int = 1
     env_kwargs: dict[str, Any] = field(default_factory=dict)
+    on_env_error: OnEnvError = "raise"
 
     def __post_init__(self) -> None:
         backend = self.backend or (INLINE if self.workers == 1 else PROCESS)

@@ -65,8 +65,8 @@ def save_run(path: Path, state: dict[str, Any], progress: RunProgress) -> None:
     save_checkpoint(path, {**state, "progress": {**vars(progress), "evaluation": text}})
 
 
-def env_spaces(env: str, kwargs: Mapping[str, Any]) -> Spaces:
-    """Return the spaces of observations and actions of an env, which is built and closed.
+def describe_env(env: str, kwargs: Mapping[str, Any]) -> tuple[Spaces, int]:
+    """Build and close an env; return its spaces of observations and actions, and its step limit, 0 for none.
 
     Raises:
         UsageError: the env does not exist, has unsupported spaces, or is batched already.
@@ -75,7 +75,8 @@ def env_spaces(env: str, kwargs: Mapping[str, Any]) -> Spaces:
         instance = first_env(host.env)
         if is_vector_env(instance) or not isinstance(host.spec, ArraySpec):
             raise UsageError(f"{env} is batched already, or no gymnasium env; name a function that makes a single env")
-        return instance.observation_space, instance.action_space
+        limit = (instance.spec and instance.spec.max_episode_steps) or 0
+        return (instance.observation_space, instance.action_space), limit
 
 
 def make_network(env: str, spaces: Spaces, seed: int = 0) -> NetworkPolicy:
@@ -99,7 +100,7 @@ def find_policy(policy: str | Path | None, env: str, kwargs: Mapping[str, Any]) 
     if ":" in str(policy) and not Path(policy).exists():
         return import_object(str(policy))
     saved = open_run(find_checkpoint(Path(policy)))
-    return saved.load_weights(make_network(env, env_spaces(env, kwargs)), env)
+    return saved.load_weights(make_network(env, describe_env(env, kwargs)[0]), env)
 
 
 def load_policy(path: str | Path) -> NetworkPolicy:
@@ -138,7 +139,8 @@ def make_collector(config: CollectionConfig, policy: Any, **settings: Any) -> Co
         place |= {"backend": config.backend, "num_collectors": config.workers, "sync": True}
     if config.backend == RAY:
         place["policy_device"] = "cpu"  # which every node has
-    keywords = {"envs_per_worker": config.envs, "seed": config.seed, "storing_device": "cpu", **place, **settings}
+    shared = {"envs_per_worker": config.envs, "seed": config.seed, "on_env_error": config.on_env_error}
+    keywords = {**shared, "storing_device": "cpu", **place, **settings}
     return Collector(find_env(config.env, config.env_kwargs), policy, **keywords)
 
 
@@ -284,6 +286,18 @@ def versions() -> dict[str, str]:
     """Return the versions of the packages that the numbers depend on."""
     packages = {name: version(name) for name in ("torch", "tensordict", "gymnasium", "numpy")}
     return {"swath": __version__, "python": platform.python_version(), **packages}
+
+
+def describe_speed(plans: Mapping[str, str]) -> str:
+    """Describe what the speed depends on: plans, versions, CPUs and GPUs.
+
+    Args:
+        plans: parts, for example `"env and policy"`, and the status of their plan; an empty one is left out.
+    """
+    lines = [f"plan of {part}: {'' if state == 'on' else 'none, '}{state}" for part, state in plans.items() if state]
+    packages = ", ".join(f"{name} {number}" for name, number in versions().items())
+    gpus = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
+    return "\n".join([*lines, f"{packages}; {os.cpu_count()} CPUs; GPU: {gpus or 'none'}"])
 
 
 def valid_rows(batch: TensorDictBase) -> TensorDictBase:

@@ -57,10 +57,10 @@ UNLOGGED = ("eval/step", "eval/policy_version", "eval/duration_s", "eval/fps")
 """Entries of an evaluation that no log gets."""
 
 MAX_EVALUATION_SHARE = 0.25
-"""By default no evaluation begins while earlier ones have used more than this of the frames and of the time."""
+"""By default no evaluation but the last begins if all would use more than this of the frames and of the time."""
 
 EVALUATION_FAILURES = (WorkerLost, WorkerLate, PlacementFailed, FleetFailed)
-"""Failures of an evaluation that do not end the training."""
+"""Failures of an evaluation that never end the training."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,8 @@ class Run:
         for name in options.MODULES.keys() & options.parse_logs(config.log):
             need(options.MODULES[name], extra=name, why=f"for --log {name}")
         torch.set_num_threads(config.threads)
-        spaces, root = parts.env_spaces(config.env, config.env_kwargs), derive(config.seed, "next")
+        spaces, self._step_limit = parts.describe_env(config.env, config.env_kwargs)
+        root = derive(config.seed, "next")
         policy = parts.make_network(config.env, spaces, derive(root, "policy"))
         self.config, self.spaces, self.policy = config, spaces, policy.to(parts.find_device(config.device))
         self.learner = PPO(self.policy, learner_config(config, spaces, derive(root, "global")))
@@ -158,6 +159,7 @@ class Run:
                 display.set_activity("filming an episode")
                 with failure.optional_feature(display.print, "film"):  # it must not cost a run
                     parts.film_episode(self.config, self.policy, folder.video)
+                    display.print(f"film: {folder.video}")
         return failure.OK if self.is_finished else stop.exit_code
 
     def _loop(self, stop: failure.StopRequest) -> None:
@@ -165,9 +167,11 @@ class Run:
         config = self.config
         gap = max(config.frames // 10, 1) if config.eval_every is None else config.eval_every or inf
         self._show({})
-        if progress.frames == 0 and progress.evaluation is None and gap < inf:
-            self._add_row({}, save=True, evaluate=True)
+        start = self._state() if progress.frames == 0 and progress.evaluation is None and gap < inf else None
         for batch in self.collector:
+            if start is not None:  # the first batch shows how long episodes are; the policy has not changed
+                self._add_row({}, start, evaluate=self._can_afford_evaluation())
+                start = None
             losses = self.learner.update(batch)
             self.collector.update_policy_weights_()
             progress.version = self.collector.policy_version
@@ -178,8 +182,9 @@ class Run:
             metrics |= {f"ppo/{name}": value for name, value in losses.items()}
             stopped = bool(stop.requested)
             due = progress.frames // gap > before // gap and not stopped
-            evaluate = self.is_finished or (due and self._can_afford_evaluation)
-            self._add_row(metrics, save=due or stopped or self.is_finished, evaluate=evaluate)
+            state = self._state() if due or stopped or self.is_finished else None
+            evaluate = self.is_finished or (due and self._can_afford_evaluation())
+            self._add_row(metrics, state, evaluate=evaluate)
             if stopped:
                 break
         self._write_rows(wait=True)
@@ -192,26 +197,43 @@ class Run:
         self._display.show({**stats, **further}, shown)
         return stats
 
-    @property
     def _can_afford_evaluation(self) -> bool:
-        """Tell whether evaluations used little so far, or the user has set their interval."""
-        of_frames = self._evaluation_frames <= MAX_EVALUATION_SHARE * self.progress.frames
-        of_time = self._evaluation_seconds <= MAX_EVALUATION_SHARE * self.progress.seconds
-        return self.config.eval_every is not None or of_frames or of_time
+        """Tell whether evaluations keep to their share with another one, or the user has set their interval.
 
-    def _add_row(self, metrics: dict[str, float], *, save: bool, evaluate: bool) -> None:
-        """Add a row, optionally with a checkpoint and an evaluation of the present policy."""
-        state = None
-        if save:
-            state = {
-                "config": vars(self.config),
-                "spaces": self.spaces,
-                "policy": dict(self.policy.state_dict()),
-                "learner": self.learner.state_dict(),
-                "collector": parts.with_weights(self.collector.state_dict(), None),  # equal to "policy"
-                "random_state": torch.get_rng_state(),
-                "versions": parts.versions(),
-            }
+        The cost of another is the last one's; before the first it is estimated from the episodes of the training. The
+        first is compared with the planned frames, the others with the frames so far.
+        """
+        if self.config.eval_every is not None:
+            return True
+        self._write_rows(wait=True)  # a running evaluation counts
+        progress, last = self.progress, self.progress.evaluation
+        planned = MAX_EVALUATION_SHARE * (progress.frames or self.config.frames)
+        if last is None:
+            return self._evaluation_frames + self.config.eval_episodes * self._episode_length() <= planned
+        of_frames = self._evaluation_frames + last["eval/frames"] <= planned
+        seconds = self._evaluation_seconds + last["eval/duration_s"]
+        return of_frames or bool(seconds <= MAX_EVALUATION_SHARE * progress.seconds)
+
+    def _episode_length(self) -> float:
+        """Return the mean length of training episodes; before the first end the step limit, or the steps so far."""
+        stats = self.collector.stats()
+        steps = stats["frames"] / (self.config.envs * self.config.workers)
+        return float(stats.get("episode_length", max(self._step_limit, steps)))
+
+    def _state(self) -> dict[str, Any]:
+        """Return the present state of the run, for a checkpoint."""
+        return {
+            "config": vars(self.config),
+            "spaces": self.spaces,
+            "policy": dict(self.policy.state_dict()),
+            "learner": self.learner.state_dict(),
+            "collector": parts.with_weights(self.collector.state_dict(), None),  # equal to "policy"
+            "random_state": torch.get_rng_state(),
+            "versions": parts.versions(),
+        }
+
+    def _add_row(self, metrics: dict[str, float], state: dict[str, Any] | None, *, evaluate: bool) -> None:
+        """Add a row, optionally with a state for a checkpoint, and an evaluation of the present policy."""
         if evaluator := self.evaluator if evaluate else None:
             self._write_rows(wait=True)  # one at a time
             evaluator.trigger_eval(self.policy, self.progress.frames)
@@ -230,7 +252,9 @@ class Run:
                     result = evaluator.wait() if wait else evaluator.poll()
                     if result is None:
                         return
-                except EVALUATION_FAILURES as error:
+                except Exception as error:
+                    if self.config.on_env_error == "raise" and not isinstance(error, EVALUATION_FAILURES):
+                        raise
                     self._display.print(f"no evaluation at {at}: {failure.one_line(error)}")
             self._write(self._rows.popleft(), result)
 

@@ -64,12 +64,8 @@ class Planned:
         *,
         options: BindingOptions,
     ) -> None:
-        if len(host.envs) > 1 or not isinstance(host.envs[0], TorchRLEnv):
-            raise NoPlan("several separate envs, or envs of PettingZoo")
         _require_known(policy, bound, host)
-        self._plain = host
-        self.host = PlanHost(host.env, autoresets=host.envs[0].autoresets)
-        verify(self.host)
+        self._plain, self.host = host, plan_of_env(host)
         leaves = self.host.load(root)
         spec = self.host.spec
         action = bound.example[0].get(ACTION).numpy(force=True)
@@ -183,6 +179,35 @@ class Plans:
         except Exception as error:  # noqa: BLE001  TorchRL's own way runs
             self._plan, self._status = None, str(error) if isinstance(error, NoPlan) else repr(error)
             _log.debug("no plan for %s: %s", type(first_env(self._host.env)).__name__, self._status)
+
+
+def plan_of_env(host: TensorDictHost) -> PlanHost:
+    """Return the verified host that steps the gymnasium envs inside a TorchRL env; random states do not change.
+
+    Raises:
+        NoPlan: the env has no plan; the message says why.
+        Exception: what the env raised.
+    """
+    if len(host.envs) > 1 or not isinstance(host.envs[0], TorchRLEnv):
+        raise NoPlan("several separate envs, or envs of PettingZoo")
+    planned = PlanHost(host.env, autoresets=host.envs[0].autoresets)
+    verify(planned)
+    return planned
+
+
+def status_of_env(host: Host) -> str:
+    """Return `"on"`, or what stands in the way of a plan of the env; `""` for envs that give arrays.
+
+    Raises:
+        Exception: what the env raised.
+    """
+    if not isinstance(host, TensorDictHost):
+        return ""
+    try:
+        plan_of_env(host)
+    except NoPlan as reason:
+        return str(reason)
+    return "on"
 
 
 def _require_known(policy: Any, bound: TensorDictPolicy, host: TensorDictHost) -> None:
