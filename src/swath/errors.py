@@ -46,6 +46,10 @@ class WorkerLost(SwathError):  # noqa: N818
         self.worker, self.life, self.exit = worker, life, exit
 
 
+class EnvProcessLost(SwathError):  # noqa: N818
+    """A process died, or was killed because it took too long, while it stepped envs; `env_processes` starts another."""
+
+
 class PlacementFailed(SwathError, TimeoutError):  # noqa: N818
     """There was no room for a worker, or it was not ready in time.
 

@@ -108,7 +108,7 @@ ELSEWHERE = {"policy", "num_gpus", "ray_kwargs", "backend"}
 
 OTHER_FILES = {
     *("init_fn", "num_workers", "timeout_s", "placement_timeout_s", "dump_video", "video_dir", "video_fps"),
-    *("keep_best", "keep_float64"),
+    *("keep_best", "keep_float64", "env_processes", "step_timeout_s"),
 }
 
 

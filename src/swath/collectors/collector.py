@@ -52,6 +52,9 @@ class Collector(InThisProcess):
         frames_per_batch: frames of a batch; rounded up to whole steps of all envs.
         total_frames: the run ends with the first batch that reaches it; `None` and negative numbers mean no end.
         envs_per_worker: how many envs to build and step together; batches are then `[envs_per_worker, T]`.
+        env_processes: the number of processes that the envs live in, each with a share of `envs_per_worker`; or
+            each with what a callable returns, if that is a vector env. `None` steps them where the policy acts.
+        step_timeout_s: an env process that takes longer for a step or a reset is replaced; its envs have failed.
         create_env_kwargs: keywords for the id or callable, or for the makers of a batched TorchRL env.
         seed: as `set_seed(seed)` after construction.
         device: fills `policy_device` and `storing_device` where these are `None`.

@@ -18,7 +18,7 @@ from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from swath.collectors.options import EveryWorker, Hooks, LocalWorker, Trajectories, limit
 from swath.keys import as_key, keys_of
-from swath.options import FinalObservation, OnEnvError, one_of
+from swath.options import FinalObservation, OnEnvError, one_of, positive
 from swath.rollout.buffer import Layout
 from swath.rollout.hosts.sources import Source
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
@@ -184,6 +184,7 @@ class WorkerOptions(EveryWorker, LocalWorker):
 
     def __post_init__(self) -> None:
         one_of("on_env_error", self.on_env_error, OnEnvError)
+        positive("step_timeout_s", self.step_timeout_s)
         one_of("final_observation", self.final_observation, FinalObservation)
         if isinstance(self.info_keys, str):
             raise TypeError(f"info_keys={self.info_keys!r} is one key; pass a list: [{self.info_keys!r}]")

@@ -126,6 +126,10 @@ class MultiCollector(OneOfTwo):
             the two.
         num_workers: how many workers get a single source.
         envs_per_worker: how many envs each worker builds and steps together.
+        env_processes: the number of processes that a worker's envs live in, each with a share of
+            `envs_per_worker`; or each with what a callable returns, if that is a vector env. `None` steps them where
+            the policy acts.
+        step_timeout_s: an env process that takes longer for a step or a reset is replaced; its envs have failed.
         create_env_kwargs: keywords for the id or callable; a list has one dict per worker.
         seed: as `set_seed(seed)` after construction.
         device: fills the other devices where these are `None`; all four may be lists, one entry per worker.

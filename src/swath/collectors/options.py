@@ -102,6 +102,8 @@ class EveryWorker:
     policy_factory: Callable[..., Any] | Sequence[Callable[..., Any]] | None = None
     create_env_kwargs: Mapping[str, Any] | Sequence[Mapping[str, Any]] | None = None
     envs_per_worker: int | None = None
+    env_processes: int | None = None
+    step_timeout_s: float = 300.0
     device: Device | Sequence[Device] = None
     storing_device: Device | Sequence[Device] = None
     env_device: Device | Sequence[Device] = None

@@ -312,6 +312,10 @@ class RayCollector(ManyWorkers):
         max_weight_update_interval: publish them before a worker makes more than so many fragments on one version.
         use_env_creator: wrap callables in TorchRL's `EnvCreator`.
         envs_per_worker: how many envs each worker builds and steps together.
+        env_processes: the number of processes that a worker's envs live in, each with a share of
+            `envs_per_worker`; or each with what a callable returns, if that is a vector env. `None` steps them where
+            the policy acts.
+        step_timeout_s: an env process that takes longer for a step or a reset is replaced; its envs have failed.
         seed: as `set_seed(seed)` after construction.
         prefetch: how many batches or fragments are asked for ahead; `None` for 0 if synchronous, else 1.
         max_staleness: asynchronous only; fragments more versions behind are dropped and counted.

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
+from functools import partial
 from itertools import islice
 from typing import Any
 
@@ -38,6 +39,7 @@ from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
 from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds, trajectory_ids
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, close_on_failure, first_env
+from swath.rollout.hosts.parallel import ProcessEnvs
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import CREATOR, EnvOptions, reduce_env_creator
 from swath.rollout.infos import info_reader
@@ -376,7 +378,8 @@ class Worker(Responder):
 
     def getattr_env(self, name: str) -> Any:
         """Return an attribute of the first env."""
-        return follow(first_env(self.host.env), name)
+        env = self.host.env
+        return env.map(partial(follow, path=name))[0] if isinstance(env, ProcessEnvs) else follow(first_env(env), name)
 
     def getattr_policy(self, name: str) -> Any:
         """Return an attribute of the policy."""

@@ -22,6 +22,7 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorRewardWrapper,
 from gymnasium.wrappers import vector as vector_wrappers
 from torch import nn
 
+from swath.rollout.hosts.parallel import ProcessEnvs
 from swath.rollout.hosts.vector import is_from_stable_baselines
 from swath.weights.snapshot import Manifest, Snapshot, initialize, module_path, plan_copy
 
@@ -74,6 +75,8 @@ def torchrl_class(name: str) -> Any:
 
 def is_monitored(env: Any) -> bool:
     """Tell whether a wrapper watches every episode and writes `info["episode"]` at its end."""
+    if isinstance(env, ProcessEnvs):
+        return any(env.map(is_monitored))
     return any(
         isinstance(layer, _COUNTING) or is_from_stable_baselines(type(layer), "Monitor", "VecMonitor")
         for layer in layers(env)
@@ -82,11 +85,15 @@ def is_monitored(env: Any) -> bool:
 
 def counts_whole_batch(env: Any) -> bool:
     """Tell whether a wrapper counts the episodes of a whole vector env; a reset of some envs would clear all counts."""
+    if isinstance(env, ProcessEnvs):
+        return any(env.map(counts_whole_batch))
     return any(isinstance(layer, vector_wrappers.RecordEpisodeStatistics) for layer in layers(env))
 
 
 def reward_changers(env: Any) -> list[str]:
     """Return the names of the known wrappers that change rewards."""
+    if isinstance(env, ProcessEnvs):
+        return sorted({name for names in env.map(reward_changers) for name in names})
     norms = (layer for layer in layers(env) if is_from_stable_baselines(type(layer), "VecNormalize"))
     changing = [layer for layer in layers(env) if isinstance(layer, _CHANGING_REWARDS)]
     return sorted({type(layer).__name__ for layer in (*changing, *(norm for norm in norms if norm.norm_reward))})
@@ -140,15 +147,23 @@ def without_updates(env: Any) -> Iterator[None]:
     env.
     """
     with ExitStack() as before:
-        for layer in layers(env):
-            if isinstance(layer, AsyncVectorEnv):
-                if all(layer.call("has_wrapper_attr", _FLAG)):
-                    before.callback(layer.set_attr, _FLAG, list(layer.get_attr(_FLAG)))
-                    layer.set_attr(_FLAG, values=False)
-            elif (flag := _flag_of(layer)) is not None:
-                before.callback(setattr, layer, flag, getattr(layer, flag))
-                setattr(layer, flag, flag == "frozen")
+        _stop_updates(env, before)
         yield
+
+
+def _stop_updates(env: Any, before: ExitStack | None = None) -> None:
+    """Keep steps from updating running statistics; `before` restores the flags. Env processes need no `before`."""
+    before = ExitStack() if before is None else before
+    for layer in layers(env):
+        if isinstance(layer, ProcessEnvs):
+            layer.map(_stop_updates)
+        elif isinstance(layer, AsyncVectorEnv):
+            if all(layer.call("has_wrapper_attr", _FLAG)):
+                before.callback(layer.set_attr, _FLAG, list(layer.get_attr(_FLAG)))
+                layer.set_attr(_FLAG, values=False)
+        elif (flag := _flag_of(layer)) is not None:
+            before.callback(setattr, layer, flag, getattr(layer, flag))
+            setattr(layer, flag, flag == "frozen")
 
 
 def _flag_of(layer: Any) -> str | None:

@@ -36,6 +36,7 @@ class _Options(TypedDict, total=False):
     warn: bool
     model: Any
     num_envs: int | None
+    env_processes: int | None
     max_steps: int | None
     seed: int | None
     keep_float64: bool
@@ -83,6 +84,7 @@ def evaluate_policy(  # noqa: PLR0917  Stable-Baselines3 has the same arguments 
     *,
     model: Any = None,
     num_envs: int | None = None,
+    env_processes: int | None = None,
     max_steps: int | None = None,
     seed: int | None = 0,
     keep_float64: bool = False,
@@ -116,6 +118,7 @@ def evaluate_policy(  # noqa: PLR0917  Stable-Baselines3 has the same arguments 
         warn: warn of wrappers that change rewards where no monitor reports the true ones.
         model: another name for `policy`.
         num_envs: envs stepped together; `None`: 1 for an id or callable, the size of an instance or list.
+        env_processes: the number of processes that the envs live in; as in `Collector`.
         max_steps: most steps of an episode; `None`: no further limit.
         seed: root of all seeds; `None`: nothing is seeded.
         keep_float64: as in `Collector`.
@@ -142,6 +145,7 @@ def evaluate_policy(  # noqa: PLR0917  Stable-Baselines3 has the same arguments 
         env,
         actor,
         num_envs=num_envs,
+        env_processes=env_processes,
         num_trajectories=count("n_eval_episodes", n_eval_episodes),
         max_steps=max_steps,
         timeout_s=timeout_s,

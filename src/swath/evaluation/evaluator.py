@@ -58,6 +58,8 @@ class Evaluator(ServiceOwner):
         seed: root of all seeds; `None` for a fresh one for each evaluation.
         num_envs: envs that each worker steps together; `None`: 1, or the size of an instance or list.
         num_workers: workers that share the episodes.
+        env_processes: the number of processes that a worker's envs live in; as in `Collector`.
+        step_timeout_s: seconds that an env process may take for a step or a reset.
         until_ci_halfwidth: play rounds until half the width of the interval of the mean return is at most this.
         max_trajectories: most episodes of all rounds; `None`: 10 rounds.
         record_video: how many of the first episodes to film, a frame after each step. A vector env in SAME_STEP mode

@@ -24,6 +24,7 @@ from swath.evaluation.result import Floats, Stopped, mean_interval
 from swath.extras import need
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count, one_of, positive
+from swath.rollout.hosts.parallel import env_processes
 from swath.rollout.hosts.sources import Source, is_env_instance, make_env
 from swath.rollout.hosts.vector import AsVectorEnv, is_from_stable_baselines
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
@@ -149,6 +150,8 @@ class EvaluatorOptions:
     seed: int | None = 0
     num_envs: int | None = None
     num_workers: int = 1
+    env_processes: int | None = None
+    step_timeout_s: float = 300.0
     until_ci_halfwidth: float | None = None
     max_trajectories: int | None = None
     record_video: int = 0
@@ -174,7 +177,15 @@ class EvaluatorOptions:
         least_one = ("num_trajectories", "num_workers", "max_steps", "frames_per_batch", "num_envs", "max_trajectories")
         self._check(count, *least_one, "max_video_bytes")
         self._check(partial(count, minimum=0), "retries", "record_video")
-        self._check(positive, "timeout_s", "start_timeout_s", "placement_timeout_s", "until_ci_halfwidth", "video_fps")
+        self._check(
+            positive,
+            "timeout_s",
+            "step_timeout_s",
+            "start_timeout_s",
+            "placement_timeout_s",
+            "until_ci_halfwidth",
+            "video_fps",
+        )
         self._check_together()
         _ = self.policy_device
         if self.place == "thread" and self.init_fn is not None:
@@ -281,15 +292,23 @@ class EvaluatorOptions:
             ValueError: a list cannot have this number of slots, or there are keywords for an instance.
         """
         env, kwargs = self.env, self.settings.create_env_kwargs
+        processes = env_processes(self.env_processes, self.step_timeout_s, self.init_fn)
 
         def source_of(entry: Any, copies: int | None = None) -> Source:
             render = {"render_mode": "rgb_array"} if self.record_video and isinstance(entry, str) else {}
-            return Source(entry, {**render, **kwargs}, copies, "num_envs", keep_float64=self.keep_float64)
+            keep_float64 = self.keep_float64
+            return Source(
+                entry, {**render, **kwargs}, copies, "num_envs", keep_float64=keep_float64, processes=processes
+            )
 
         if is_from_stable_baselines(type(env), "VecEnv"):
             env = AsVectorEnv(env)
         if not isinstance(env, list | tuple):
             return source_of(env, None if is_env_instance(env) else self.num_envs)
+        if processes is not None:
+            raise ValueError(
+                f"env_processes={processes.number} for a list of envs; leave it out, or pass one env source"
+            )
         sources, n = [*map(source_of, env)], len(env)
         lends = {source.is_instance for source in sources}
         if len(lends) != 1:
@@ -309,8 +328,10 @@ class EvaluatorOptions:
         """Return the options that travel to workers, with this policy and without the options of the driver."""
         kwargs = self.collector_kwargs or {}
         kwargs = {name: value for name, value in kwargs.items() if name not in _TRAJECTORY_SETTINGS}
-        called = ("collector_cls", "weight_sync_schemes", "metrics_fn", "on_result", "init_fn", "ray_kwargs")
+        called = ("collector_cls", "weight_sync_schemes", "metrics_fn", "on_result", "ray_kwargs")
         unset: dict[str, Any] = dict.fromkeys((*called, "keep_best", "video_dir", "video_fps"))
+        if self.env_processes is None:
+            unset["init_fn"] = None
         return replace(self, policy=policy, backend=self.place, collector_kwargs=kwargs, **unset)
 
     @cached_property

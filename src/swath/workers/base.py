@@ -40,6 +40,7 @@ class Job:
         public: methods that others can call on the worker; on Ray with `handle.method.remote()`.
         registered: name and namespace under which others find the worker, which then outlives this process; on Ray.
         joins: use the registered worker that another process has started and built.
+        fds: file descriptors that a worker process gets, as `inherited_fds` in `workers/process/worker.py`.
     """
 
     build: Callable[[], Any]
@@ -50,6 +51,7 @@ class Job:
     public: tuple[str, ...] = ()
     registered: tuple[str, str] | None = None
     joins: bool = False
+    fds: tuple[int, ...] = ()
 
 
 class Handle:

@@ -8,8 +8,9 @@ from __future__ import annotations
 import sys
 import weakref
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import cloudpickle
@@ -21,6 +22,7 @@ from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import Host, MakeEnvs, close_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost
+from swath.rollout.hosts.parallel import Processes, ProcessHost
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.tensors import BatchedEnv, TensorHost, tensor_device
@@ -43,6 +45,8 @@ class Source:
         copies_name: the name of the user's option for that number, for messages.
         owned_by_user: the envs that the callable returns are not closed if building fails.
         keep_float64: observations of float64 stay float64; float64 of TorchRL envs always stays.
+        processes: the processes that the envs live in; `None` for this one.
+        first: number of the first copy, for messages.
     """
 
     env: Any
@@ -51,16 +55,37 @@ class Source:
     copies_name: str = "envs_per_worker"
     owned_by_user: bool = False
     keep_float64: bool = False
+    processes: Processes | None = None
+    first: int = 0
 
     def __post_init__(self) -> None:
         if self.copies is not None:
             count(self.copies_name, self.copies)
+        if self.processes is not None:
+            self._require_shares(self.processes.number)
         _require_no_aec(self.env)
         kind = type(self.env).__name__
         if not (isinstance(self.env, str) or self.is_instance or callable(self.env)):
             raise TypeError(f"an env source is of type {kind}; it must be {FORMS}")
         if self.is_instance and self.kwargs and not has_makers(self.env):
             raise ValueError(f"create_env_kwargs are for a callable or an id, not for an instance ({kind}); pass these")
+
+    def _require_shares(self, n_processes: int) -> None:
+        """Check that the envs can be shared out to processes.
+
+        Raises:
+            ValueError: an instance, or fewer envs than processes.
+        """
+        if self.is_instance or self.owned_by_user:
+            kind = type(self.env).__name__
+            raise ValueError(
+                f"env_processes={n_processes} build their own envs: pass an id or a callable, no instance ({kind})"
+            )
+        if self.copies is not None and self.copies < n_processes:
+            raise ValueError(
+                f"env_processes={n_processes} for {self.copies_name}={self.copies}: each process needs an env; "
+                "use fewer processes"
+            )
 
     @property
     def is_instance(self) -> bool:
@@ -80,6 +105,8 @@ def build(source: Source, options: EnvOptions = DEFAULT_OPTIONS) -> Host:
         ValueError: a vector env with `copies`; envs that differ in their spaces; the same env several times.
         Exception: raised by the callable or the env's constructor, with a note.
     """
+    if source.processes is not None:
+        return ProcessHost([partial(build, share, options) for share in _shares_of(source)], source.processes)
     envs, rebuild = _envs(source, options), None if source.is_instance else partial(_envs, source, options)
     first, built, keep_float64 = envs[0], envs[1:] if source.is_instance else envs, source.keep_float64
     with close_on_failure([] if source.owned_by_user else built):
@@ -93,6 +120,16 @@ def build(source: Source, options: EnvOptions = DEFAULT_OPTIONS) -> Host:
         separate = source.copies is not None and (options.separate or is_parallel_env(first))
         make = None if rebuild is None else lambda: [*map(adapt, rebuild())]
         return TensorDictHost([*map(adapt, envs)], make, separate=separate)
+
+
+def _shares_of(source: Source) -> list[Source]:
+    """Return the source of each env process."""
+    assert source.processes is not None
+    number, copies = source.processes.number, source.copies
+    if copies is None:
+        return [replace(source, processes=None)] * number
+    starts = [copies * index // number for index in range(number + 1)]
+    return [replace(source, processes=None, copies=stop - start, first=start) for start, stop in pairwise(starts)]
 
 
 def vector_host(env: Any, make: MakeEnvs | None, *, keep_float64: bool) -> VectorHost:
@@ -139,7 +176,7 @@ def _envs(source: Source, options: EnvOptions) -> list[Any]:
     first, copies, is_instance, built = source.env, source.copies, source.is_instance, list[Any]()
     with close_on_failure([] if source.owned_by_user else built):
         if not is_instance:
-            built.append(first := make_env(source))
+            built.append(first := make_env(source, source.first))
         is_of_torchrl = is_torchrl_env(first)
         size = first.batch_size.numel() if is_of_torchrl and first.batch_size else None
         if is_vector_env(first):
@@ -157,7 +194,7 @@ def _envs(source: Source, options: EnvOptions) -> list[Any]:
         else:
             envs = [first]
             for _ in range((copies or 1) - 1):
-                env = _copy(first) if is_instance else make_env(source, len(envs))
+                env = _copy(first) if is_instance else make_env(source, source.first + len(envs))
                 if any(env is other for other in envs):
                     raise ValueError(f"{source.copies_name}={copies}: the env callable returned the same env twice")
                 envs.append(env)

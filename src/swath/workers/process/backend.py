@@ -77,7 +77,8 @@ class ProcessHandle(Handle):
                     self._sock.close()
                     raise
                 self._reader = ArenaReader(self._arena_fd, mmap.ACCESS_WRITE)
-                fds = [worker_sock.fileno(), setup.fileno(), arena.fd, self._arena_fd, *_STANDARD_STREAMS]
+                arenas = arena.fd, self._arena_fd
+                fds = [worker_sock.fileno(), setup.fileno(), *arenas, *_STANDARD_STREAMS, *job.fds]
                 server.send("start", self.ready.number, name, fds=fds)
         self.thread = threading.Thread(target=self._follow, name=f"{name} is followed", daemon=True)
         self.thread.start()

@@ -204,7 +204,7 @@ class ServerProcess:
             number: of the ticket for the build.
             name: of the process.
             fd: of its socket.
-            *fds: of a file with its start-up data, two arenas, standard output and error.
+            *fds: of a file with its start-up data, two arenas, standard output and error; and the job's files.
         """
         sock = socket.socket(fileno=fd)
         process = ForkProcess(target=self._run_worker, args=(number, sock, *fds), name=name)
@@ -237,11 +237,11 @@ class ServerProcess:
         for ended, (_, _, other) in self._workers.items():
             os.close(ended)
             other.close()
-        driver_arena, worker_arena, *streams = fds
-        for standard, fd in enumerate(streams, start=1):
+        driver_arena, worker_arena, output, errors, *others = fds
+        for standard, fd in enumerate((output, errors), start=1):
             os.dup2(fd, standard)
             os.close(fd)
-        _serve(number, sock, setup, (driver_arena, worker_arena))
+        _serve(number, sock, setup, (driver_arena, worker_arena), others)
 
 
 def _refuse(fds: Sequence[int]) -> None:
@@ -257,7 +257,7 @@ def _refuse(fds: Sequence[int]) -> None:
         os.close(fd)
 
 
-def _serve(number: int, sock: socket.socket, setup: int, arenas: tuple[int, int]) -> None:
+def _serve(number: int, sock: socket.socket, setup: int, arenas: tuple[int, int], fds: list[int]) -> None:
     """Set the process up as a worker and serve calls until the driver disconnects."""
     with open(setup, "rb") as stream:
         environment, name, threads, initializer, build = pickle.load(stream)  # noqa: S301  our own driver wrote it
@@ -265,8 +265,9 @@ def _serve(number: int, sock: socket.socket, setup: int, arenas: tuple[int, int]
     if not isinstance(outcome, Error):
         outcome = run_serialized(initializer)
     from swath.workers.packing import initialize_process  # noqa: PLC0415  imports torch: after the initializer
-    from swath.workers.process.worker import WorkerServer  # noqa: PLC0415  the same
+    from swath.workers.process.worker import WorkerServer, inherited_fds  # noqa: PLC0415  the same
 
+    inherited_fds[:] = fds
     initialize_process(threads)
     with sock, contextlib.suppress(ConnectionError):
         WorkerServer(sock, arenas, name).run(number, outcome, build)

@@ -21,6 +21,9 @@ MAX_MESSAGE_BYTES = 1 << 16
 Call: TypeAlias = tuple[int, str, Payload, list[int]]
 """The number of its ticket, a method, the arguments, and blocks of the worker that are not needed any more."""
 
+inherited_fds: list[int] = []
+"""In a worker: the file descriptors of its job."""
+
 Answer: TypeAlias = tuple[int, Payload, Payload | None]
 """The number of the ticket and two parts; see `pack_reply`."""
 

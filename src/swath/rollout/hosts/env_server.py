@@ -1,0 +1,215 @@
+"""The server of an env process: it steps its share of the envs, as the host of all envs asks.
+
+call ─▶ method of EnvServer ─▶ the host of the share ─▶ rows in shared memory ─▶ answer: None, or what failed
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import socket
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from swath.rollout.hosts.base import ArrayHost, ArraySpec, EnvRaised, Host, first_env
+from swath.rollout.hosts.results import info_of
+from swath.rollout.spaces import Array, Leaf, Leaves
+from swath.workers.outcome import Error
+
+NO_LIMIT = -1
+_ALIGNMENT = 64
+
+
+class StepMemory:
+    """Actions and results of one step of B envs, in shared memory.
+
+    Args:
+        fd: of its file, which grows to the size that is needed.
+        num_envs: B.
+        observation: leaves of one env's observation.
+        action: leaves of one env's action.
+
+    Attributes:
+        observation: leaves `[B, …]`.
+        action: leaves `[B, …]`.
+        reward: float64 `[B]`.
+        terminated: bool `[B]`.
+        truncated: bool `[B]`.
+        void: bool `[B]`: the row is no transition.
+        limits: int64 `[B]`: step limits of running episodes; -1 for none.
+    """
+
+    def __init__(self, fd: int, num_envs: int, observation: Sequence[Leaf], action: Sequence[Leaf]) -> None:
+        forms = [(leaf.shape, leaf.dtype) for leaf in (*observation, *action)]
+        forms += [((), np.dtype(kind)) for kind in (np.float64, np.bool_, np.bool_, np.bool_, np.int64)]
+        starts, end = [], 0
+        for shape, dtype in forms:
+            starts.append(end)
+            size = num_envs * int(np.prod(shape, dtype=np.int64)) * dtype.itemsize
+            end += -(-size // _ALIGNMENT) * _ALIGNMENT
+        if os.fstat(fd).st_size < end:
+            os.ftruncate(fd, end)
+        memory = mmap.mmap(fd, end)
+        arrays = [
+            np.ndarray((num_envs, *shape), dtype, memory, start)
+            for (shape, dtype), start in zip(forms, starts, strict=True)
+        ]
+        n = len(observation)
+        self.observation, self.action = arrays[:n], arrays[n:-5]
+        self.reward, self.terminated, self.truncated, self.void, self.limits = arrays[-5:]
+
+    def select_envs(self, first: int, stop: int) -> None:
+        """Keep the rows of some envs only."""
+        envs = slice(first, stop)
+        self.observation, self.action = ([leaf[envs] for leaf in leaves] for leaves in (self.observation, self.action))
+        self.reward, self.terminated, self.truncated = self.reward[envs], self.terminated[envs], self.truncated[envs]
+        self.void, self.limits = self.void[envs], self.limits[envs]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """Envs that raised.
+
+    Attributes:
+        errors: index within the process and error of each.
+    """
+
+    errors: Sequence[tuple[int, Error]]
+
+
+class EnvServer:
+    """Steps the envs of one process, as their host asks.
+
+    Args:
+        make_host: builds the host that the envs have in this process.
+
+    Raises:
+        TypeError: the host has no arrays.
+    """
+
+    def __init__(self, make_host: Callable[[], Host]) -> None:
+        host = make_host()
+        if not isinstance(host, ArrayHost) or host.spec.of_tensors:
+            kind = type(first_env(host.env)).__name__
+            host.close()
+            raise TypeError(f"env_processes are for gymnasium's envs and vector envs of arrays, not for {kind}")
+        self._host = host
+        self._memory: StepMemory | None = None
+        self._leaves = [np.zeros((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
+        self._info: Any = ()
+
+    def serve(self) -> None:
+        """Answer calls until the caller is gone; a step is a call without a method."""
+        from swath.workers.process.lane import Lane  # noqa: PLC0415  on Linux only
+        from swath.workers.process.worker import inherited_fds  # noqa: PLC0415  the same
+
+        lane = Lane(socket.socket(fileno=inherited_fds[0]))
+        with suppress(ConnectionError):
+            while True:
+                number, call = lane.receive()
+                method, *args = call or ("step",)
+                try:
+                    answer = getattr(self, method)(*args)
+                except EnvRaised as raised:
+                    answer = Failed([(raised.env, Error(raised.cause))])
+                except Exception as error:  # noqa: BLE001  the caller raises it
+                    answer = Error(error)
+                try:
+                    lane.send(number, answer)
+                except TypeError as error:
+                    lane.send(number, Error(error))
+
+    def describe(self) -> tuple[ArraySpec, dict[str, Any]]:
+        """Return properties of the envs, and attributes of the first."""
+        env = first_env(self._host.env)
+        attributes = {name: getattr(env, name, None) for name in ("metadata", "render_mode")}
+        return self._host.spec, {**attributes, "name": str(env)}
+
+    def attach(self, num_envs: int, first: int) -> None:
+        """Use the memory of all B envs, of which this process has some.
+
+        Args:
+            num_envs: B.
+            first: index of the first env of this process.
+        """
+        from swath.workers.process.worker import inherited_fds  # noqa: PLC0415  on Linux only
+
+        spec = self._host.spec
+        self._memory = StepMemory(inherited_fds[1], num_envs, spec.observation, spec.action)
+        self._memory.select_envs(first, first + spec.num_envs)
+        self._write_limits()
+
+    def reset_all(self, seeds: Sequence[int | None] | None) -> None:
+        """Begin an episode in every env."""
+        self._write_observation(self._host.reset_all(seeds))
+
+    def reset(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> bool:
+        """Begin an episode in these envs; return whether that happens within the next step."""
+        leaves = self._host.reset(envs, self._leaves, seeds)
+        if leaves is self._leaves:
+            return True
+        self._write_observation(leaves)
+        return False
+
+    def step(self, only: int | None = None) -> Failed | None:
+        """Step every env, or one; return those that raised."""
+        memory = self._memory
+        assert memory is not None
+        transition = self._host.step(memory.action, only)
+        self._info = transition.info
+        if transition.failed and not self._host.spec.steps_singly:
+            return Failed([(env, Error(error)) for env, error in transition.failed])
+        self._leaves = transition.observation
+        for rows, leaf in zip(memory.observation, transition.observation, strict=True):
+            rows[...] = leaf
+        memory.reward[...], ends = transition.reward, transition.ends
+        memory.terminated[...] = memory.truncated[...] = memory.void[...] = False
+        if len(ends.envs):
+            memory.terminated[ends.envs], memory.truncated[ends.envs] = ends.terminated, ends.truncated
+        if transition.void:
+            memory.void[transition.void] = True
+        return Failed([(env, Error(error)) for env, error in transition.failed]) if transition.failed else None
+
+    def retire(self, envs: Sequence[int]) -> None:
+        """Stop stepping these envs."""
+        self._host.retire(envs)
+
+    def render(self, env: int) -> Array | None:
+        """Return a frame of this env."""
+        return self._host.render(env)
+
+    def infos(self) -> list[Mapping[str, Any]]:
+        """Return the infos of the last step, one per env."""
+        return [info_of(self._info, env) for env in range(self._host.spec.num_envs)]
+
+    def info_of(self, env: int) -> Mapping[str, Any]:
+        """Return the info dict that came with the latest observation of this env."""
+        return self._host.info_of(env)
+
+    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Call a function with each env, or with the vector env, and return the values."""
+        env = self._host.env
+        return [function(member) for member in (env if isinstance(env, list) else [env])]
+
+    def close(self) -> None:
+        """Close the envs."""
+        self._host.close()
+
+    def _write_observation(self, leaves: Leaves) -> None:
+        assert self._memory is not None
+        self._leaves = leaves
+        for rows, leaf in zip(self._memory.observation, leaves, strict=True):
+            rows[...] = leaf
+        self._write_limits()
+
+    def _write_limits(self) -> None:
+        if self._memory is not None and self._host.spec.limits:
+            limits = self._host.spec.limits
+            self._memory.limits[...] = [NO_LIMIT if limit is None else limit for limit in limits]
+
+
+# The caller's side

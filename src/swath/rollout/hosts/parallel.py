@@ -1,0 +1,520 @@
+"""The host of envs that live in other processes.
+
+    action leaves ─▶ shared memory ─▶ a process per share of the envs: their host steps them ─▶ shared memory ─▶ leaves
+
+Each process runs the host that its envs would have in this one, so that the same seeds give the same data. A step is
+one packet to each process and one back; all arrays are in memory that this process and its env processes share.
+
+A process that dies, or takes too long, is a failure of its envs. It is started again before their next reset.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import defaultdict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import accumulate, pairwise
+from operator import attrgetter
+from typing import Any, cast
+
+from gymnasium import spaces
+
+from swath.errors import EnvProcessLost, SwathError, WorkerLost
+from swath.options import count
+from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Host, Transition
+from swath.rollout.hosts.env_server import NO_LIMIT, EnvServer, Failed, StepMemory
+from swath.rollout.spaces import Array, Converter, Leaves
+from swath.seeds import derive
+from swath.workers.base import Backend, Job
+from swath.workers.create import backend
+from swath.workers.outcome import Error
+from swath.workers.tickets import Name
+
+START_TIMEOUT_S = 300.0
+CLOSE_TIMEOUT_S = 10.0
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that envs live in.
+
+    Attributes:
+        number: P.
+        timeout_s: most seconds that the envs of one process may take for a step or a reset, together.
+        initializer: runs first in each process; `None` for nothing.
+    """
+
+    number: int
+    timeout_s: float = 300.0
+    initializer: Callable[[], Any] | None = None
+
+
+def env_processes(number: int | None, timeout_s: float, initializer: Callable[[], Any] | None) -> Processes | None:
+    """Return the processes for an option `env_processes`; `None` for none.
+
+    Raises:
+        ValueError: a number below 1.
+    """
+    return None if number is None else Processes(count("env_processes", number), timeout_s, initializer)
+
+
+class ProcessName(Name):
+    """The name of one life of an env process."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"env process {self.worker} (life {self.life})"
+
+
+class EnvProcess:
+    """One life of an env process, as the host calls it.
+
+    Args:
+        workers: starts the process.
+        name: of this life.
+        make_host: builds the host of its envs.
+        memory: a file that all env processes of a host share.
+        options: of the processes.
+
+    Attributes:
+        loss: why it cannot be called; `None` while it lives.
+    """
+
+    def __init__(
+        self, workers: Backend, name: ProcessName, make_host: Callable[[], Host], memory: int, options: Processes
+    ) -> None:
+        from swath.workers.process.fork_server import socket_pair  # noqa: PLC0415  on Linux only
+        from swath.workers.process.lane import Lane  # noqa: PLC0415  the same
+
+        self.loss: EnvProcessLost | None = None
+        self._workers, self._timeout_s, self._number = workers, options.timeout_s, 0
+        sock, process_sock = socket_pair()
+        self._lane = Lane(sock)
+        with process_sock:
+            fds = process_sock.fileno(), memory
+            self._handle = workers.spawn(
+                Job(partial(EnvServer, make_host), name, initializer=options.initializer, fds=fds)
+            )
+
+    def begin(self) -> None:
+        """Wait until the envs are built, and have them serve.
+
+        Raises:
+            Exception: what building an env raised.
+            EnvProcessLost: the process died, or was not ready in time.
+        """
+        if not self._workers.wait([self._handle.ready], START_TIMEOUT_S):
+            self._lose(f"was killed: its envs were not built within {START_TIMEOUT_S:g} s")
+        elif isinstance(self._handle.ready.error, WorkerLost):
+            self._lose()
+        if self.loss is not None:
+            raise self.loss
+        _ = self._handle.ready.value
+        self._workers.call(self._handle, "serve")
+
+    def send(self, *call: Any) -> None:
+        """Send a call: a method of `EnvServer` and its arguments; without any, a step."""
+        self._number += 1
+        if self.loss is None:
+            with suppress(ConnectionError):  # `receive` notices
+                self._lane.send(self._number, call or None)
+
+    def receive(self, deadline: float) -> Any:
+        """Receive the answer to the last call; an `Error` if the process died, or did not answer in time.
+
+        Args:
+            deadline: in seconds of `time.monotonic`.
+        """
+        number = 0
+        while self.loss is None:
+            try:
+                number, answer = self._lane.receive(deadline)
+            except TimeoutError:
+                self._lose(f"was killed: a call of its envs took longer than step_timeout_s={self._timeout_s:g}")
+            except ConnectionError:
+                self._lose()
+            else:
+                if number == self._number:  # answers to calls that were given up have smaller numbers
+                    return answer
+        return Error(self.loss)
+
+    def kill(self) -> None:
+        """Kill the process."""
+        if self.loss is None:
+            self._lose("was ended")
+
+    def _lose(self, kill_reason: str | None = None) -> None:
+        """Wait for the end of the process, killed for a reason if it does not end by itself, and note how it ended."""
+        if kill_reason is not None:
+            self._handle.kill(kill_reason)
+        self._workers.wait([self._handle.ended], CLOSE_TIMEOUT_S)
+        self.loss = EnvProcessLost(str(self._handle.ended.error or f"{self._handle.name} does not answer"))
+        self._lane.close()
+
+
+class ProcessInfos(Sequence[Mapping[str, Any]]):
+    """The infos of one step of B envs, fetched from a process when they are first read, before the next step.
+
+    Args:
+        host: the envs.
+        step: number of the step.
+    """
+
+    def __init__(self, host: ProcessHost, step: int) -> None:
+        self._host, self._step = host, step
+        self._fetched = dict[int, list[Mapping[str, Any]]]()
+
+    def __len__(self) -> int:
+        return self._host.spec.num_envs
+
+    def __getitem__(self, env: Any) -> Any:
+        if not 0 <= env < len(self):
+            raise IndexError(env)
+        index, number = self._host.place_of(env)
+        if index not in self._fetched:
+            self._fetched[index] = self._host.infos_of(index, self._step)
+        return self._fetched[index][number]
+
+
+class ProcessEnvs:
+    """The envs of other processes, as far as they can be seen from here.
+
+    Args:
+        run: calls a function with each env in its process.
+        spec: properties of the envs.
+        attributes: of the first env.
+
+    Attributes:
+        num_envs: B.
+        observation_space: of one env.
+        action_space: of one env.
+        metadata: of the first env.
+        render_mode: of the first env.
+    """
+
+    def __init__(self, run: Callable[[Any], list[Any]], spec: ArraySpec, attributes: Mapping[str, Any]) -> None:
+        self.num_envs, self.observation_space, self.action_space = spec.num_envs, *_spaces_of(spec)
+        self.metadata, self.render_mode = attributes["metadata"] or {}, attributes["render_mode"]
+        self._name, self._run = attributes["name"], run
+
+    def __str__(self) -> str:
+        return f"{self._name} in other processes"
+
+    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Call a function with each env in its process, or with each vector env, and return the values.
+
+        Raises:
+            Exception: what the function raised.
+        """
+        return self._run(function)
+
+    def get_attr(self, name: str) -> list[Any]:
+        """Return an attribute of each env.
+
+        Raises:
+            AttributeError: an env lacks it.
+        """
+        return self._run(attrgetter(name))
+
+
+class ProcessHost(ArrayHost):
+    """B envs in P processes.
+
+    Args:
+        makes: builds the host of each process.
+        options: of the processes.
+
+    Raises:
+        Exception: what building an env raised, with a note.
+        ValueError: processes whose envs differ in their spaces.
+    """
+
+    spec: ArraySpec
+
+    def __init__(self, makes: Sequence[Callable[[], Host]], options: Processes) -> None:
+        super().__init__([], None)
+        self._makes, self._options, self._lives = makes, options, [0] * len(makes)
+        self._workers, self._file = backend("process", bare=options.initializer is not None), os.memfd_create("swath")
+        self._n_steps, self._processes, described = 0, list[EnvProcess](), []
+        # Envs whose episode was lost with their process, and that have not been reset since, with the reason.
+        self._lost_episodes = dict[int, Exception]()
+        try:
+            for index in range(len(makes)):
+                self._processes.append(self._start(index))
+            for process in self._processes:
+                process.begin()
+                described.append(self._ask(process, "describe"))
+            specs = [spec for spec, _ in described]
+            self.spec = _joint_spec(specs)
+            stops = [*accumulate(spec.num_envs for spec in specs)]
+            self._shares = [range(start, stop) for start, stop in pairwise([0, *stops])]
+            self._places = [(index, env - share.start) for index, share in enumerate(self._shares) for env in share]
+            self._memory = StepMemory(self._file, self.spec.num_envs, self.spec.observation, self.spec.action)
+            self._converters = [Converter(leaf, "policy") for leaf in self.spec.action]
+            for index in range(len(makes)):
+                self._attach(index)
+        except BaseException:
+            self._release()
+            raise
+        self._read_limits()
+        self._env = ProcessEnvs(self.map, self.spec, described[0][1])
+
+    @property
+    def env(self) -> ProcessEnvs:
+        """Return an object with the properties of the envs."""
+        return self._env
+
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in every env, in a new process if theirs is lost."""
+        for index, process in enumerate(self._processes):
+            if process.loss is not None:
+                self._restart(index)
+        self._lost_episodes.clear()
+        self._note_seeds(range(self.spec.num_envs), seeds)
+        shares = [None if seeds is None else [*seeds[share.start : share.stop]] for share in self._shares]
+        self._begin({index: ("reset_all", share) for index, share in enumerate(shares)})
+        return [rows.copy() for rows in self._memory.observation]
+
+    def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in these envs, and return a copy of `base` with their first observations as rows."""
+        seed_of = dict(zip(envs, seeds or [None] * len(envs), strict=True))
+        by_process = self._by_process(envs)
+        for index in by_process:
+            if (loss := self._processes[index].loss) is not None:
+                self._restart(index)
+                self._begin({index: ("reset_all", self._seeds_of_life(index))})
+                self._lost_episodes |= dict.fromkeys(self._shares[index], loss)
+        self._lost_episodes = {env: loss for env, loss in self._lost_episodes.items() if env not in seed_of}
+        self._note_seeds(envs, seeds)
+        calls = dict[int, tuple[Any, ...]]()
+        for index, numbers in by_process.items():
+            start = self._shares[index].start
+            calls[index] = "reset", numbers, None if seeds is None else [seed_of[start + number] for number in numbers]
+        resets_later = self._begin(calls)
+        reset_now = [env for env in envs if not resets_later[self._places[env][0]]]
+        if not reset_now:
+            return base
+        observation = [leaf.copy() for leaf in base]
+        for leaf, rows in zip(observation, self._memory.observation, strict=True):
+            leaf[reset_now] = rows[reset_now]
+        return observation
+
+    def step(self, action: Leaves, only: int | None = None) -> Transition:
+        """Step every env that is not retired, or the env `only`, also after an env has failed."""
+        memory = self._memory
+        self._n_steps += 1
+        for rows, leaf, convert in zip(memory.action, action, self._converters, strict=False):
+            rows[...] = convert(leaf)
+        if only is None:
+            answers = self._call(dict.fromkeys(range(len(self._processes)), ()))
+        else:
+            index, number = self._places[only]
+            answers = self._call({index: ("step", number)})
+        errors = dict[int, Exception](self._lost_episodes)
+        for index, answer in answers.items():
+            if answer is not None:
+                errors |= self._errors(index, answer)
+        ends = Ends.from_flags(memory.terminated, memory.truncated)
+        if only is not None:
+            self._lost_episodes = {env: error for env, error in errors.items() if env != only}
+            ends = ends.without([env for env in range(self.spec.num_envs) if env != only])
+            errors = {only: errors[only]} if only in errors else {}
+        if errors:
+            ends = ends.without([*errors])
+        failed = sorted(errors.items())
+        void = memory.void.nonzero()[0].tolist() if self.spec.next_step_autoreset else ()
+        observation = [rows.copy() for rows in memory.observation]
+        return Transition(observation, memory.reward.copy(), ends, void, failed, ProcessInfos(self, self._n_steps))
+
+    def retire(self, envs: Sequence[int]) -> None:
+        """Stop stepping these envs until `reset_all`, if possible."""
+        self._call({index: ("retire", numbers) for index, numbers in self._by_process(envs).items()})
+
+    def render(self, env: int) -> Array | None:
+        """Return a frame of this env, or `None` if it does not render."""
+        index, number = self._places[env]
+        frame: Array | None = self._ask(self._processes[index], "render", number)
+        return frame
+
+    def info_of(self, env: int) -> Mapping[str, Any]:
+        """Return the info dict that came with the latest observation of this env."""
+        index, number = self._places[env]
+        info: Mapping[str, Any] = self._ask(self._processes[index], "info_of", number)
+        return info
+
+    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+        """Call a function with each env in its process, or with each vector env, and return the values.
+
+        Raises:
+            Exception: what the function raised.
+            EnvProcessLost: a process has died.
+        """
+        return [value for process in self._processes for value in self._ask(process, "map", function)]
+
+    def place_of(self, env: int) -> tuple[int, int]:
+        """Return the process of an env, and its number there."""
+        return self._places[env]
+
+    def infos_of(self, index: int, step: int) -> list[Mapping[str, Any]]:
+        """Return the infos of a step of the envs of one process.
+
+        Args:
+            index: of the process.
+            step: number of the step.
+
+        Raises:
+            SwathError: the envs have been stepped since.
+        """
+        if step != self._n_steps:
+            raise SwathError("infos of env processes are kept until the next step; read them before")
+        infos: list[Mapping[str, Any]] = self._ask(self._processes[index], "infos")
+        return infos
+
+    def rebuild(self) -> Leaves:
+        """End all processes, begin others, and an episode in every env.
+
+        Raises:
+            EnvRaised: building or resetting an env failed.
+        """
+        self._close_envs()
+        for index, process in enumerate(self._processes):
+            process.kill()
+            self._restart(index)
+        return self.reset_all()
+
+    def close(self) -> None:
+        """Close every env, end the processes, and raise the error of an env that failed to close. Twice is fine."""
+        if not self._closed and self._owner.is_here:
+            self._closed = True
+            answers = self._close_envs()
+            self._release()
+            for answer in answers:
+                if isinstance(answer, Error) and not isinstance(answer.exception, EnvProcessLost):
+                    raise answer.exception
+
+    def _start(self, index: int) -> EnvProcess:
+        name = ProcessName(index, self._lives[index])
+        return EnvProcess(self._workers, name, self._makes[index], self._file, self._options)
+
+    def _restart(self, index: int) -> None:
+        """Begin the next life of a process.
+
+        Raises:
+            EnvRaised: building an env failed.
+        """
+        self._lives[index] += 1
+        try:
+            process = self._processes[index] = self._start(index)
+            process.begin()
+            self._attach(index)
+        except Exception as error:
+            raise EnvRaised(self._shares[index].start, error) from error
+
+    def _attach(self, index: int) -> None:
+        self._ask(self._processes[index], "attach", self.spec.num_envs, self._shares[index].start)
+
+    def _close_envs(self) -> list[Any]:
+        return [*self._call(dict.fromkeys(range(len(self._processes)), ("close",)), CLOSE_TIMEOUT_S).values()]
+
+    def _release(self) -> None:
+        for process in self._processes:
+            process.kill()
+        self._workers.close()
+        os.close(self._file)
+
+    def _call(self, calls: Mapping[int, tuple[Any, ...]], timeout_s: float | None = None) -> dict[int, Any]:
+        """Call processes at the same time, and return their answers by index."""
+        self._owner.require_here("env processes")
+        processes = [self._processes[index] for index in calls]
+        for process, call in zip(processes, calls.values(), strict=True):
+            process.send(*call)
+        deadline = time.monotonic() + (self._options.timeout_s if timeout_s is None else timeout_s)
+        return dict(zip(calls, [process.receive(deadline) for process in processes], strict=True))
+
+    def _ask(self, process: EnvProcess, *call: Any) -> Any:
+        """Call one process, and return the value.
+
+        Raises:
+            Exception: what the call raised.
+        """
+        self._owner.require_here("env processes")
+        process.send(*call)
+        answer = process.receive(time.monotonic() + self._options.timeout_s)
+        if isinstance(answer, Error):
+            raise answer.exception
+        return answer
+
+    def _errors(self, index: int, answer: Any) -> dict[int, Exception]:
+        """Return the errors of the envs of a process that failed.
+
+        Raises:
+            Exception: a call failed for another reason.
+        """
+        share = self._shares[index]
+        if isinstance(answer, Failed):
+            return {share.start + env: cast(Exception, error.exception) for env, error in answer.errors}
+        if isinstance(answer, Error):
+            if not isinstance(answer.exception, EnvProcessLost):
+                raise answer.exception
+            return dict.fromkeys(share, answer.exception)
+        return {}
+
+    def _begin(self, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
+        """Have processes begin episodes, and return their answers.
+
+        Raises:
+            EnvRaised: a reset failed.
+        """
+        answers = self._call(calls)
+        for index, answer in answers.items():
+            for env, error in self._errors(index, answer).items():
+                raise EnvRaised(env, error) from error
+        self._read_limits()
+        return answers
+
+    def _by_process(self, envs: Sequence[int]) -> dict[int, list[int]]:
+        """Return the envs by process, as their numbers there."""
+        by_process = defaultdict[int, list[int]](list)
+        for env in envs:
+            index, number = self._places[env]
+            by_process[index].append(number)
+        return dict(by_process)
+
+    def _note_seeds(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
+        if seeds is not None and self.spec.seeding == "episode":
+            self._seeds |= {env: seed for env, seed in zip(envs, seeds, strict=True) if seed is not None}
+
+    def _seeds_of_life(self, index: int) -> list[int | None] | None:
+        """Return seeds for the envs of a process in its next life, which follow from the last seeds."""
+        life, last = self._lives[index], [(env, self._seeds.get(env)) for env in self._shares[index]]
+        return [None if seed is None else derive(seed, "env", env, life) for env, seed in last]
+
+    def _read_limits(self) -> None:
+        if limits := cast(list[int | None], self.spec.limits):
+            limits[:] = [None if limit == NO_LIMIT else limit for limit in self._memory.limits.tolist()]
+
+
+def _spaces_of(spec: ArraySpec) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
+    return spec.observation_space, spec.action_space
+
+
+def _joint_spec(specs: Sequence[ArraySpec]) -> ArraySpec:
+    """Return the properties of the envs of all processes together.
+
+    Raises:
+        ValueError: envs whose spaces differ, or several single envs without a dimension.
+    """
+    first, n = specs[0], sum(spec.num_envs for spec in specs)
+    for index, spec in enumerate(specs):
+        if _spaces_of(spec) != _spaces_of(first):
+            difference = f"env process {index} has {_spaces_of(spec)}, env process 0 has {_spaces_of(first)}"
+            raise ValueError(f"envs of one worker must agree in their spaces: {difference}")
+    if n > 1 and not first.batch_shape:
+        raise ValueError(f"env_processes={len(specs)} for a single env; say with envs_per_worker how many to build")
+    limits = list[int | None]([None] * n if first.limits else [])
+    return replace(first, num_envs=n, batch_shape=first.batch_shape if n == 1 else (n,), limits=limits)
