@@ -36,7 +36,13 @@ clock = time.process_time if CPU else time.perf_counter
 PEERS = Path(__file__).parent.parent / ".venv-peers"
 PACKAGES = {
     "torchrl": ("ray==2.60.0", "torch==2.14.1", "torchrl==0.14.1", "tensordict==0.14.3", "gymnasium==1.4.0"),
-    "sb3": ("stable_baselines3==2.9.2", "torch==2.14.1", "gymnasium==1.4.0"),
+    "sb3": (
+        "stable_baselines3==2.9.2",
+        "torch==2.14.1",
+        "gymnasium[mujoco]==1.4.0",
+        "ale_py==0.12.1",
+        "opencv-python-headless",
+    ),
     "rllib": ("ray[rllib]==2.60.0", "torch==2.14.1"),
 }
 """Other libraries, each in a separate environment: their requirements may contradict ours."""

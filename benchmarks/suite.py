@@ -44,6 +44,7 @@ PARTS = {
     "torchrl-envs": "torchrl_envs.py",
     "policy-plan": "policy_plan.py",
     "torchrl-programs": "torchrl_programs.py",
+    "env-processes": "env_processes.py --quick",
     "collectors": "collectors.py",
     "publishing": "publishing.py",
     "driver": "driver.py --quick",
