@@ -28,6 +28,13 @@ def test_a_row_for_every_setting_and_the_best_one_as_a_command(swath):
     assert all(float(row["frames_per_second"]) > 0 for row in rows)
 
 
+def test_env_processes_are_measured_and_part_of_the_command(swath):
+    options = ("--backends", "inline", "--envs", "1,2", "--env-processes", "2")
+    code, out, _ = swath("bench", "CartPole-v1", *options, *TINY)
+    assert code == 0
+    assert re.search(r"--env-processes [12]", out[-1])
+
+
 def test_a_batched_env_has_no_number_of_envs(swath):
     code, out, _ = swath("bench", "named_things:several", "--backends=inline,thread", "--workers=1", *TINY)
     assert code == 0

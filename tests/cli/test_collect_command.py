@@ -84,6 +84,14 @@ def test_on_env_error_a_collection_goes_on(collect, numbered):
     assert open_dataset(OUT).load()["next", "truncated"].any()
 
 
+def test_env_processes_make_the_same_data(collect):
+    assert collect(40)[0] == 0
+    assert collect(40, "--env-processes", "2", out=Path("other"))[0] == 0
+    data, other = open_dataset(OUT).load(), open_dataset("other").load()
+    assert data["observation"].equal(other["observation"])
+    assert collect(80, "--env-processes", "2")[0] == 0, "it is no setting of the data"
+
+
 def test_float64_is_kept_on_request_and_the_data_have_one_dtype(collect):
     assert collect(40, "--keep-float64")[0] == 0
     assert open_dataset(OUT).load()["observation"].dtype == torch.float64

@@ -49,6 +49,7 @@ def bench(
     backends: Annotated[str, Parameter(group=options.OPTIONS)] = "inline,process",
     workers: Counts = (),
     envs: Counts = (1, 4, 8, 16),
+    env_processes: options.Count | None = None,
     batch: options.Count = 2048,
     rounds: options.Count = 3,
     seconds: Annotated[float, Parameter(group=options.OPTIONS)] = 1.0,
@@ -67,6 +68,7 @@ def bench(
         backends: Places of workers: inline, process, thread and ray, with commas.
         workers: Numbers of workers, with commas; inline has one. [default: 1,2,4,8, up to the CPUs]
         envs: Numbers of envs that each worker steps together, with commas. [default: 1,4,8,16]
+        env_processes: Processes that each worker's envs live in, at most one per env. [default: none]
         batch: Frames of a batch, rounded up to full steps of all envs.
         rounds: Turns of each setting.
         seconds: Length of a turn.
@@ -104,7 +106,8 @@ def bench(
     with run_errors(env), fork_server, console.status("") as status:
         for turn, setting in enumerate(settings * rounds):
             status.update(f"{turn + 1} of {len(settings) * rounds}: {options.describe_workers(*setting)}")
-            rate, plans["env and policy"] = _rate(env, kwargs, actor, setting, batch, seconds)
+            config = _config_of(setting, env, kwargs, env_processes)
+            rate, plans["env and policy"] = _rate(config, actor, setting[-1], batch, seconds)
             rates[setting].append(rate)
     table = options.make_table("backend", "workers", "envs each", "frames/s", "lowest", "highest")
     for setting, samples in rates.items():
@@ -119,7 +122,9 @@ def bench(
     backend, count, size = best = max(rates, key=lambda setting: median(rates[setting]))
     console.print(f"best: {options.describe_workers(*best)}, {median(rates[best]):,.0f} frames/s", soft_wrap=True)
     if size is not None:
-        arguments = ("--envs", size, "--workers", count, "--backend", backend, "--batch", batch)
+        arguments: tuple[Any, ...] = "--envs", size, "--workers", count, "--backend", backend, "--batch", batch
+        if (processes := _config_of(best, env, kwargs, env_processes).env_processes) is not None:
+            arguments = (*arguments, "--env-processes", processes)
         console.print(f"to train so: {command_line('train', env, *arguments)}", soft_wrap=True)
     return OK
 
@@ -136,13 +141,22 @@ def frames_per_second(collector: Collector, seconds: float) -> float:
     return frames / (time.perf_counter() - began)
 
 
+def _config_of(
+    setting: Setting, env: str, kwargs: dict[str, Any], env_processes: int | None
+) -> options.CollectionConfig:
+    backend, workers, envs = setting
+    if env_processes is not None and envs is not None:
+        env_processes = min(env_processes, envs)
+    return options.CollectionConfig(
+        env, envs=envs or 1, workers=workers, backend=backend, env_kwargs=kwargs, env_processes=env_processes
+    )
+
+
 def _rate(
-    env: str, kwargs: dict[str, Any], actor: Any, setting: Setting, batch: int, seconds: float
+    config: options.CollectionConfig, actor: Any, envs: int | None, batch: int, seconds: float
 ) -> tuple[float, str]:
     from swath.cli.parts import make_collector
 
-    backend, workers, envs = setting
-    config = options.CollectionConfig(env, envs=envs or 1, workers=workers, backend=backend, env_kwargs=kwargs)
-    size = workers * config.envs
+    size = config.workers * config.envs
     with make_collector(config, actor, frames_per_batch=ceil(batch / size) * size, envs_per_worker=envs) as collector:
         return frames_per_second(collector, seconds), collector.stats().get("plan", "")

@@ -26,7 +26,7 @@ from swath.cli.options import FILES, OPTIONS, CollectionConfig, Count, WorkersOp
 if TYPE_CHECKING:
     from swath.report.datasets import DatasetManifest
 
-NO_DATA_OPTIONS = ("frames", "batch", "device", "threads", "policy", "on_env_error")
+NO_DATA_OPTIONS = ("frames", "batch", "device", "threads", "policy", "env_processes", "on_env_error")
 """Options that may differ when a dataset is extended; the others, and the policy's weights, determine the data."""
 
 
@@ -44,6 +44,7 @@ class CollectOptions(WorkersOptions, total=False):
         device: Device of the policy: cpu, cuda, cuda:1; on Ray always the CPU. [default: cpu]
         threads: Threads for torch; small networks are fastest with one. [default: 1]
         env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
+        env_processes: Processes that each worker's envs live in, for slow envs. [default: none]
         on_env_error: Effect of an exception of the env: raise ends the command, reset begins another episode in that
             env, restart replaces its worker. [default: raise]
         policy: The policy: a folder or a checkpoint of `swath train`. [default: random actions]

@@ -49,6 +49,7 @@ class WorkersOptions(TypedDict, total=False):
     device: Text
     threads: Count
     env_kwargs: Words
+    env_processes: Count
     on_env_error: Annotated[OnEnvError, Parameter(group=OPTIONS, show_choices=False)]
 
 
@@ -67,6 +68,7 @@ class CollectionConfig:
         device: of the networks.
         threads: torch's threads in this process; other processes have one.
         env_kwargs: keywords of the env.
+        env_processes: as of a collector.
         on_env_error: as of a collector.
 
     Raises:
@@ -83,6 +85,7 @@ class CollectionConfig:
     device: str = "cpu"
     threads: int = 1
     env_kwargs: dict[str, Any] = field(default_factory=dict)
+    env_processes: int | None = None
     on_env_error: OnEnvError = "raise"
 
     def __post_init__(self) -> None:

@@ -139,7 +139,12 @@ def make_collector(config: CollectionConfig, policy: Any, **settings: Any) -> Co
         place |= {"backend": config.backend, "num_collectors": config.workers, "sync": True}
     if config.backend == RAY:
         place["policy_device"] = "cpu"  # which every node has
-    shared = {"envs_per_worker": config.envs, "seed": config.seed, "on_env_error": config.on_env_error}
+    shared: dict[str, Any] = {
+        "envs_per_worker": config.envs,
+        "env_processes": config.env_processes,
+        "seed": config.seed,
+    }
+    shared |= {"on_env_error": config.on_env_error}
     keywords = {**shared, "storing_device": "cpu", **place, **settings}
     return Collector(find_env(config.env, config.env_kwargs), policy, **keywords)
 

@@ -26,6 +26,7 @@ class TrainOptions(options.WorkersOptions, total=False):
         device: Device of the networks: cpu, cuda, cuda:1; workers on Ray act on the CPU. [default: cpu]
         threads: Threads for torch; small networks are fastest with one. [default: 1]
         env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
+        env_processes: Processes that each worker's envs live in, for slow envs. [default: none]
         on_env_error: Effect of an exception of the env: raise ends the run, reset begins another episode in that env,
             restart replaces its worker; with both an evaluation that fails is left out. [default: raise]
         ppo: Settings of PPO, the fields of swath.learn.LearnerConfig, for example --ppo.learning-rate 1e-3.
