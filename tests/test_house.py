@@ -61,13 +61,14 @@ def test_hosts_are_stepped_by_the_loop_only():
     on_hosts = {name for name, on in stepping.items() if any("host" in receiver.lower() for receiver in on)}
     assert on_hosts == {
         "rollout/loop.py",
-        "rollout/hosts/env_server.py",
-    }  # the loop steps the host of all its processes
+        "rollout/hosts/env_server.py",  # the loop steps the host of all its processes
+        "rollout_workers/sampling/agents.py",  # the loop steps the agents in the place of their host
+    }
 
 
 def test_envs_are_stepped_by_hosts_and_by_envs_made_of_others_only():
     hosts = ("rollout/hosts/", "rollout_workers/vector_env.py", "testing/")
-    envs_of_envs = ("rollout_workers/multi_agent_env.py",)
+    envs_of_envs = ("rollout_workers/multi_agent_env.py", "rollout_workers/sampling/agents.py")
     verbs = ("step", "step_async", "step_wait", "vector_step")
     no_envs = ("optimizer", "adam", "grads", "timer", "tally")
     elsewhere = {

@@ -241,7 +241,7 @@ class Buffer:
         # Observations of tensors are new in each step, and stacked at the end.
         self._info_reader, info_keys = infos, () if infos is None else infos.keys
         self._like = [*(() if self._on_device else observation), *outputs, *[reward] * len(info_keys), reward]
-        self._in_place = [self._n_envs == 1 or leaf[0].nbytes >= LARGE_ROW for leaf in self._like]
+        self._in_place = [self._n_envs == 1 or leaf.nbytes >= LARGE_ROW * self._n_envs for leaf in self._like]
         self._rooms = [self._room(place) for place in range(len(self._like))]
         self._step: Step | None = None
         self._observations, self._ends = list[Leaves](), list[tuple[int, Array, Leaves]]()

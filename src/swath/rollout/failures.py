@@ -17,14 +17,11 @@ from functools import partial
 from typing import Any, TypeAlias
 
 from swath.options import Restarts
-from swath.rollout.hosts.base import EnvRaised, Host, Infos, Transition
+from swath.rollout.hosts.base import EnvRaised, Host, Transition
 from swath.rollout.spaces import Leaves
 
 # Observations `[B, …]`, and the envs in which an episode has begun.
 ResetResult: TypeAlias = tuple[Leaves, Sequence[int]]
-
-# A function of envs, their leaves `[B, …]`, and the infos of a step, or None after a reset: the errors by env.
-CheckObservations: TypeAlias = Callable[[Sequence[int], Leaves, Infos | None], dict[int, Exception]]
 
 
 class Failures:
@@ -116,7 +113,6 @@ class VoidRows(Failures):
         restarts: how often in a row an env is built again, and after which delays; `None`: no failure is allowed.
         replace_env: closes one env and builds another in its place; `None` if all envs are built together.
         new_seed: returns the seed for the first reset of an env that was built again.
-        check: returns errors of envs whose observations cannot be used.
         wait: sleeps for a number of seconds before an env is built again.
 
     Attributes:
@@ -131,15 +127,13 @@ class VoidRows(Failures):
         restarts: Restarts | None,
         replace_env: Callable[[int], None] | None,
         new_seed: Callable[[int], int | None],
-        check: CheckObservations,
         wait: Callable[[float], None] = time.sleep,
     ) -> None:
         super().__init__()
         self.errors: list[tuple[int, Exception]] = []
         self.fatal: EnvRaised | None = None
         self.n_restarts = 0
-        self._restarts, self._replace_env, self._new_seed, self._check = restarts, replace_env, new_seed, check
-        self._wait = wait
+        self._restarts, self._replace_env, self._new_seed, self._wait = restarts, replace_env, new_seed, wait
         self.give_up_episodes()
         self._seeds: dict[int, int] = {}
 
@@ -204,17 +198,13 @@ class VoidRows(Failures):
 
     def handle_failed_step(self, host: Host, transition: Transition, before: Leaves) -> Transition:
         """Return the transition with void rows for the envs that failed; their episodes are over."""
-        all_envs, failed = range(host.spec.num_envs), dict(transition.failed)
-        good = [env for env in all_envs if env not in failed] if failed else all_envs
-        if good and (host.spec.steps_singly or not failed):
-            failed |= self._check(good, transition.observation, transition.info)
-        if not failed:
+        if not transition.failed:
             self.in_a_row.clear()
             return transition
-        self._reset_all, failed = not host.spec.steps_singly, dict(sorted(failed.items()))
+        self._reset_all, failed = not host.spec.steps_singly, dict(sorted(dict(transition.failed).items()))
         if self._reset_all:
             env, error = next(iter(failed.items()))
-            failed = {env: error} | dict.fromkeys(all_envs, error)
+            failed = {env: error} | dict.fromkeys(range(host.spec.num_envs), error)
         self.in_a_row = Counter({env: self.in_a_row[env] for env in failed})
         for env, error in failed.items():
             self.count(host, env, error)
@@ -226,9 +216,6 @@ class VoidRows(Failures):
         """Begin episodes in these envs, or in all envs without `base`, with the seeds that are set."""
         seeds = [self._seeds.get(env) for env in envs] if self._seeds else None
         leaves = host.reset_all(seeds) if base is None else host.reset(envs, base, seeds)
-        if leaves is not base:  # else the next step resets the envs
-            for env, error in self._check(envs, leaves, None).items():
-                raise EnvRaised(env, error) from error
         self._seeds = {env: seed for env, seed in self._seeds.items() if env not in envs}
         return leaves
 

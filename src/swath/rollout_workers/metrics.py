@@ -71,22 +71,25 @@ class PerfStats:
     """A stopwatch for steps.
 
     `step` begins one, every 64th of which is timed: then `lap` counts what passed since the step or the last lap.
+
+    Attributes:
+        is_timing: whether the step is timed; otherwise `lap` need not be called.
     """
 
     def __init__(self) -> None:
-        self._steps, self._since, self._measures = 0, 0.0, False
+        self._steps, self._since, self.is_timing = 0, 0.0, False
         self._seconds = dict.fromkeys(get_args(Part), 0.0)
 
     def step(self) -> None:
         """Start a step; the first and every 64th are timed."""
-        self._measures = self._steps % EVERY == 0
+        self.is_timing = self._steps % EVERY == 0
         self._steps += 1
-        if self._measures:
+        if self.is_timing:
             self._since = time.perf_counter()
 
     def lap(self, part: Part) -> None:
         """Add the time since the last lap to this part, if the step is timed."""
-        if self._measures:
+        if self.is_timing:
             now = time.perf_counter()
             self._seconds[part] += now - self._since
             self._since = now

@@ -27,7 +27,7 @@ T = TypeVar("T")
 Actions = tuple[Any, list[Any], dict[str, Any]]
 
 # Optional columns, by the arguments of `compute_actions`.
-_OPTIONAL = {
+OPTIONAL_ARGUMENTS = {
     "prev_action_batch": ColumnNames.PREV_ACTIONS,
     "prev_reward_batch": ColumnNames.PREV_REWARDS,
     "info_batch": ColumnNames.INFOS,
@@ -121,7 +121,7 @@ class Policy(ABC):
     ) -> Actions:
         """Compute actions for rows given as columns by name, by a call of `compute_actions`."""
         how = {"explore": explore, "timestep": timestep, "episodes": episodes, **kwargs}
-        how |= {argument: input_dict.get(name) for argument, name in _OPTIONAL.items()}
+        how |= {argument: input_dict.get(name) for argument, name in OPTIONAL_ARGUMENTS.items()}
         return self.compute_actions(input_dict[ColumnNames.OBS], states_in(input_dict), **how)
 
     def compute_single_action(

@@ -186,7 +186,8 @@ class TorchPolicy(Policy):
             if value is not None:
                 extra[ColumnNames.VF_PREDS] = as_array(value)
         self.global_timestep += len(actions)
-        return actions.astype(self._dtype, copy=False), [map_nest(as_array, part) for part in states], extra
+        arrays = [map_nest(as_array, part) for part in states] if states else []
+        return actions.astype(self._dtype, copy=False), arrays, extra
 
     def compute_values(self, input_dict: Mapping[str, Any]) -> np.ndarray[Any, Any]:
         """Compute the values `[n]` of the states in an input: `obs` and, of a recurrent model, `state_in_…`.
@@ -315,11 +316,12 @@ class TorchPolicy(Policy):
     def _outputs(self, obs: Any, states: Sequence[Any] | None, **options: Any) -> Outputs:
         """Run the network on observations, without gradients."""
         tensors = networks.to_device(self.device, obs)
-        before = [networks.to_device(self.device, part) for part in states or ()]
+        before = [networks.to_device(self.device, part) for part in states] if states else []
         lengths = None
         if self._initial_state:
             lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
-        return self._allowed(networks.call_model(self.model, tensors, before, lengths, **options), tensors)
+        outputs = networks.call_model(self.model, tensors, before, lengths, **options)
+        return outputs if self._mask is None else self._allowed(outputs, tensors)
 
     def _allowed(self, outputs: Outputs, obs: Any) -> Outputs:
         """Give the actions that the mask in the observations forbids impossible logits."""

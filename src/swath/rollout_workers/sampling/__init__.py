@@ -1,8 +1,8 @@
 """How a rollout worker collects its batches, from the steps of the library's one loop.
 
-    hosts ──▶ rollout.loop ──▶ sampler ──▶ transitions ──▶ batches
-    policies ──▶ policy_rows ──▶ agents ──┘    slots: which agents act, which transitions wait, what is handed out
+    hosts ──▶ agents ──▶ rollout.loop ──▶ sampler ──▶ batches
+    policies ◀──┘            slots: the episodes, which transitions wait, what is handed out
+       └──▶ policy_rows ──▶ rollout.buffer: one row per slot and step
 
-A slot is an agent in an env. Observations and answers of a policy are kept as rows; a transition is a few numbers,
-among them the rows acted on and reached.
+A slot is an agent in an env. Rows are written by the collectors' buffer, and void where a slot's transition goes on.
 """

@@ -1,9 +1,10 @@
-"""The loop's actor: observations become rows of policies, and each policy is called once per step, for all its agents.
+"""The agents of B envs, which are host and actor of the loop: policies see what envs return, and envs what they answer.
 
     LoneAgents   each env has one agent: env i is slot i               arrays [B, …] pass through
     ManyAgents   agents come and go: an observed agent gets a slot     {agent: observation}, sorted by policy
 
-An env whose observations do not fit has failed; if a filter raises, all envs have failed whose observations it got.
+Each policy is called once per step, for all its agents. An env whose observations do not fit has failed; if a filter
+raises, all envs have failed whose observations it got.
 """
 
 from __future__ import annotations
@@ -11,48 +12,50 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from itertools import chain, repeat
+from itertools import chain
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from swath.rollout.hosts.base import ArrayHost, Infos
-from swath.rollout.hosts.gymnasium import ALL, INFOS, REWARDS, TERMINATEDS, TRUNCATEDS, ByAgent
+from swath.rollout.hosts.base import ArrayHost, EnvRaised, Transition
+from swath.rollout.hosts.gymnasium import ALL as WHOLE_ENV
+from swath.rollout.hosts.gymnasium import INFOS, REWARDS, TERMINATEDS, TRUNCATEDS, ByAgent
 from swath.rollout.loop import Step
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.metrics import PerfStats
-from swath.rollout_workers.sampling.policy_rows import NONE, AgentInfos, PolicyRows
+from swath.rollout_workers.sampling.policy_rows import ALL, ENV, PolicyRows, with_rows
 from swath.rollout_workers.sampling.slots import LONE_AGENT, Episode, Slots
 
 
 class Agents(ABC):
-    """The agents of B envs: the loop's actor, whose `look` reads what envs return.
+    """The agents of B envs, in the places of the host and of the policy in the loop.
 
     Args:
         host: the envs.
-        slots: the agents that act.
+        slots: of the agents.
         timer: times the steps.
         announce: called for each env in which an episode has begun, before policies act.
+
+    Attributes:
+        spec: of the host.
+        rebuild: builds the envs again.
     """
 
     has_state = True
 
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         self.slots, self._host, self._timer, self._announce = slots, host, timer, announce
-        self._all_envs = np.arange(host.spec.num_envs)
+        self.spec, self.rebuild, self._envs = host.spec, host.rebuild, range(host.spec.num_envs)
+        n_envs, leaves = self.spec.num_envs, host.spec.observation
+        # What the envs returned last.
+        self._returned: Leaves = [np.zeros((n_envs, *leaf.shape), leaf.dtype) for leaf in leaves] or [[{}] * n_envs]
+        self._latest: Leaves = []  # what policies have seen of it, where that is something else
         self._started_envs: list[int] = []
-
-    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  it is in the rows of policies
-        """Return actions in the host's form."""
-        self._timer.lap("env_wait")
-        while self._started_envs:
-            self._announce(self._started_envs.pop(0))
-        return self._act()
 
     def begin(self, envs: Sequence[int]) -> None:
         """Note the envs in which episodes have begun; the state of their agents is in their slots."""
         for env in envs:
-            episode = self.slots.episode(env)
+            episode = self.slots.episodes[env]
             if not episode.has_begun:
                 episode.has_begun = True
                 self._started_envs.append(env)
@@ -61,68 +64,31 @@ class Agents(ABC):
         """Raise `RuntimeError`: the envs of rollout workers repeat no step."""
         raise RuntimeError("the steps of a rollout worker are not taken back")
 
-    def look(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
-        """Keep observations of envs, of a step if there are infos, else of a reset; return errors of failed envs."""
-        self._timer.lap("env_wait")
-        failed = self._look(envs, leaves, infos)
-        self._timer.lap("raw_obs_processing")
-        return failed
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in every env.
 
-    @abstractmethod
-    def enter(self, env: int, episode: Episode) -> None:
-        """Prepare the slots of an episode that is about to begin."""
-
-    @abstractmethod
-    def settle(self, step: Step) -> None:
-        """Record rewards, ends, and the transitions that end with the step."""
-
-    @abstractmethod
-    def _look(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
-        """Keep observations as `look` does, without timing."""
-
-    @abstractmethod
-    def _act(self) -> Leaves:
-        """Return actions in the host's form."""
-
-    def _keep(
-        self, rows: PolicyRows, ids: Array, read: Callable[[Any], Any], infos: AgentInfos
-    ) -> dict[int, Exception]:
-        """Keep observations of slots of one policy; return errors of the envs that failed.
-
-        Args:
-            rows: of the policy.
-            ids: the slots.
-            read: returns observations at some positions in `ids`, as the filter takes them; raises if they do not fit.
-            infos: of all slots; empty if there are none.
+        Raises:
+            EnvRaised: a reset raised, or its observation cannot be used.
         """
-        fields, failed = self.slots.fields, dict[int, Exception]()
-        try:
-            observations = read(slice(None))
-        except Exception:
-            envs = fields["env"][ids]
-            for position, env in enumerate(envs.tolist()):
-                try:
-                    read([position])
-                except Exception as error:  # noqa: BLE001  it is returned with the others
-                    failed[env] = error
-            if not failed:
-                raise
-            good = np.flatnonzero(~np.isin(envs, [*failed]))
-            infos = [infos[position] for position in good.tolist()] if infos else infos
-            return failed | (self._keep(rows, ids[good], lambda which: read(good[which]), infos) if good.size else {})
-        try:
-            fields["row"][ids] = rows.observe(observations, infos)
-        except Exception as error:  # noqa: BLE001  it is returned
-            return dict.fromkeys(fields["env"][ids].tolist(), error)
-        return failed
+        return self._look_at_reset(self._envs, self._host.reset_all(seeds), [])
 
-    def _actions_of(self, rows: PolicyRows, ids: Array) -> Leaves:
-        """Return the policy's actions, as envs take them, for the latest observations of slots."""
-        actions = rows.ask(self.slots, ids)
-        self._timer.lap("inference")
-        processed = actions if rows.process is None else rows.process(actions)
-        self._timer.lap("action_processing")
-        return processed
+    def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in these envs; return `base` with their observations, or itself, as hosts do.
+
+        Raises:
+            EnvRaised: a reset raised, or its observation cannot be used.
+        """
+        leaves = self._host.reset(envs, self._returned, seeds)
+        return base if leaves is self._returned else self._look_at_reset(envs, leaves, base)
+
+    @abstractmethod
+    def _look_at_reset(self, envs: Sequence[int], leaves: Leaves, base: Leaves) -> Leaves:
+        """Keep what envs returned in a reset; return `base` with what policies see."""
+
+    def _good(self, transition: Transition) -> Sequence[int]:
+        """Return the envs whose results of a step can be looked at."""
+        failed = [env for env, _ in transition.failed]
+        return [env for env in self._envs if env not in failed] if self.spec.steps_singly else ()
 
 
 class LoneAgents(Agents):
@@ -131,46 +97,89 @@ class LoneAgents(Agents):
     _rows: PolicyRows
 
     def enter(self, env: int, episode: Episode) -> None:
-        """Take the env's slot, which keeps its latest observation."""
-        row, self._rows = self.slots.fields["row"][env], self.slots.rows_of(episode.policy_for())
+        """Take the env's slot."""
+        self._rows = self.slots.rows_of(episode.policy_for())
         self.slots.begin(env, episode)
-        slot = self.slots.take(episode, LONE_AGENT, self._rows.number)
+        slot = self.slots.take(episode, LONE_AGENT, self._rows)
         assert slot == env
-        self.slots.fields["row"][env] = row
 
     def settle(self, step: Step) -> None:
-        """Record the reward of each env's transition, and close it."""
-        fields, ends = self.slots.fields, step.ends
-        closing: Array | slice = slice(None)
+        """Record the reward of each env's transition, and write it."""
+        rows, ends, clocks, reward = self._rows, step.ends, self.slots.clocks, step.reward
         if step.void:
-            ends, closing = ends.without(step.void), np.delete(self._all_envs, step.void)
+            ids, ends = np.delete(rows.all_ids, step.void), ends.without(step.void)
+            step.reward = np.zeros(len(reward))
+            step.reward[ids] = rows.end(ids, reward[ids], clocks[ids])
+            rows.fresh += step.void
+        else:
+            step.reward = rows.end(ALL, reward, clocks)
         if ends.envs.size:
-            fields["terminated"][ends.envs], fields["truncated"][ends.envs] = ends.terminated, ends.truncated
-        self.slots.close(closing, step.reward[closing])
+            rows.fields["terminated"][ends.envs], rows.fields["truncated"][ends.envs] = ends.terminated, ends.truncated
+        rows.write(step, self.slots.n_steps)
 
-    def _look(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
-        ids, positions = self._all_envs, envs
-        if len(envs) < len(ids):
-            ids = np.array(envs, np.int64)
-            leaves = [leaf.take(ids, axis=0) for leaf in leaves]
-        if infos is None:
-            infos, positions = [self._host.info_of(env) for env in envs], range(len(envs))
-        agent_infos = [*zip(repeat(infos), positions)] if any(infos) else ()
-        return self._keep(self._rows, ids, partial(self._rows.select_observations, leaves), agent_infos)
+    def __call__(self, observation: Leaves) -> Leaves:
+        """Let the policy act in all envs, also in envs that will ignore it; return what is kept."""
+        rows, timer = self._rows, self._timer
+        if timer.is_timing:
+            timer.lap("env_wait")
+        while self._started_envs:
+            self._announce(self._started_envs.pop(0))
+        kept = rows.act(observation, rows.all_ids, self.slots.episodes)
+        if timer.is_timing:
+            timer.lap("inference")
+        return kept
 
-    def _act(self) -> Leaves:
-        """Return the actions of all envs, also of envs that will ignore them."""
-        return self._actions_of(self._rows, self._all_envs)
+    def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002
+        """Step all envs, with processed actions, and look at what they return."""
+        rows, timer = self._rows, self._timer
+        processed = action if rows.process is None else rows.process(action[: rows.n_actions])
+        if timer.is_timing:
+            timer.lap("action_processing")
+        transition = self._host.step(processed)
+        if timer.is_timing:
+            timer.lap("env_wait")
+        envs = self._good(transition) if transition.failed else self._envs
+        if envs:
+            self._returned, infos = transition.observation, transition.info
+            if rows.has_infos or any(infos):
+                rows.note_infos(infos if isinstance(infos, Mapping) else [infos[env] for env in envs], envs)
+        if not rows.passes_on:
+            if envs:
+                self._latest, errors = self._inputs(envs, transition.observation, self._latest)
+                transition.failed = [*transition.failed, *errors.items()]
+            transition.observation = self._latest
+        if timer.is_timing:
+            timer.lap("raw_obs_processing")
+        return transition
+
+    def _look_at_reset(self, envs: Sequence[int], leaves: Leaves, base: Leaves) -> Leaves:
+        rows, self._returned = self._rows, leaves
+        rows.note_infos([self._host.info_of(env) for env in envs], envs)
+        if rows.passes_on:
+            return leaves
+        self._latest, errors = self._inputs(envs, leaves, base)
+        for env, error in errors.items():
+            raise EnvRaised(env, error) from error
+        return self._latest
+
+    def _inputs(self, envs: Sequence[int], leaves: Leaves, base: Leaves) -> tuple[Leaves, dict[int, Exception]]:
+        """Return `base` with what the policy sees of some envs, and errors by env."""
+        rows, n_envs = self._rows, len(self._envs)
+        some = leaves if len(envs) == n_envs else [leaf[envs] for leaf in leaves]
+        inputs, positions, errors = rows.see(lambda which: [leaf[which] for leaf in some], len(envs))
+        if 0 < len(positions) < n_envs:
+            inputs = with_rows(base, n_envs, [envs[position] for position in positions], inputs)
+        return inputs or base, {envs[position]: error for position, error in errors.items()}
 
 
 class Shown(NamedTuple):
-    """What a step or reset of an env has shown of its agents.
+    """What a step or reset of an env has shown of its agents, by their tokens.
 
     Attributes:
         agents: the observed ones, if none has ended or was left out; else empty.
-        observed: slots of the observed agents.
-        acting: slots of the agents that act next.
-        ends: slots that end, and whether they are terminated and truncated.
+        observed: the observed agents.
+        acting: the agents that act next.
+        ends: agents that end, and whether they are terminated and truncated.
         rewards: by agent.
     """
 
@@ -182,7 +191,10 @@ class Shown(NamedTuple):
 
 
 _NOTHING_SHOWN = Shown([], [], [], {}, {})
-_RESET_RESULT: dict[str, ByAgent] = {REWARDS: {}, TERMINATEDS: {ALL: False}, TRUNCATEDS: {ALL: False}}
+_RESET_RESULT: dict[str, ByAgent] = {REWARDS: {}, TERMINATEDS: {WHOLE_ENV: False}, TRUNCATEDS: {WHOLE_ENV: False}}
+
+# A token is the number of a policy, and a slot in the lower bits.
+_SLOT_BITS = 32
 
 
 class ManyAgents(Agents):
@@ -190,19 +202,19 @@ class ManyAgents(Agents):
 
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         super().__init__(host, slots, timer, announce)
-        self._slots_in: list[dict[Any, int]] = [{} for _ in self._all_envs]
-        self._shown = [_NOTHING_SHOWN] * len(self._all_envs)
+        self._tokens: list[dict[Any, int]] = [{} for _ in self._envs]  # of all agents of the episode
+        self._running: list[dict[Any, int]] = [{} for _ in self._envs]  # of agents that have not ended
+        self._shown = [_NOTHING_SHOWN] * len(self._envs)
         self._sorted: tuple[list[int], list[tuple[PolicyRows, Array, Array]]] = [], []
 
     def enter(self, env: int, episode: Episode) -> None:
         """Forget the agents of the last episode; agents get slots when they are observed."""
         self.slots.begin(env, episode)
-        self._slots_in[env], self._shown[env] = {}, _NOTHING_SHOWN
+        self._tokens[env], self._running[env], self._shown[env] = {}, {}, _NOTHING_SHOWN
 
     def settle(self, step: Step) -> None:
         """Record rewards, which add up until the agent is observed or ends; drop rewards before its first action."""
-        fields, rewarded, rewards = self.slots.fields, list[int](), list[Any]()
-        closing, ends = list[int](), dict[int, list[bool]]()
+        rewarded, rewards, closing, ends = list[int](), list[Any](), list[int](), dict[int, list[bool]]()
         for env, shown in enumerate(self._shown):
             if env in step.void:
                 continue
@@ -210,50 +222,88 @@ class ManyAgents(Agents):
                 rewarded += shown.observed
                 rewards += shown.rewards.values()
             else:
-                slots = self.slots.episode(env).slots
-                by_slot = {slots[agent]: reward for agent, reward in shown.rewards.items() if agent in slots}
-                rewarded += by_slot
-                rewards += by_slot.values()
+                tokens = self._tokens[env]
+                by_token = {tokens[agent]: reward for agent, reward in shown.rewards.items() if agent in tokens}
+                rewarded += by_token
+                rewards += by_token.values()
             closing += dict.fromkeys((*shown.observed, *shown.ends)) if shown.ends else shown.observed
             ends |= shown.ends
-        ids, amounts = np.array(rewarded, np.int64), np.fromiter(map(float, rewards), np.float64, len(rewards))
-        fields["pending_reward"][ids] += np.where(fields["acted"][ids] == NONE, 0, amounts)
+        amounts = np.fromiter(map(float, rewards), np.float64, len(rewards))
+        for rows, positions, ids in self._by_policy(rewarded):
+            rows.fields["pending_reward"][ids] += np.where(rows.fields["is_open"][ids], amounts[positions], 0)
         if ends:
-            fields["terminated"][[*ends]], fields["truncated"][[*ends]] = np.array([*ends.values()]).T
-        closed = np.array(closing, np.int64)
-        closed = closed[fields["acted"][closed] != NONE]
-        self.slots.close(closed, fields["pending_reward"][closed])
-        fields["acted"][closed], fields["pending_reward"][closed] = NONE, 0
+            flags = np.array([*ends.values()])
+            for rows, positions, ids in self._by_policy([*ends]):
+                rows.fields["terminated"][ids], rows.fields["truncated"][ids] = flags[positions].T
+        for rows, _, ids in self._by_policy(closing):
+            is_open = rows.fields["is_open"][ids]
+            closed = ids if is_open.all() else ids[is_open]
+            if len(closed):
+                rows.end_open(closed, self.slots.clocks, self.slots.n_steps)
 
-    def _act(self) -> Leaves:
+    def __call__(self, observation: Leaves) -> Leaves:  # noqa: ARG002  policies have the latest observations
         """Return one leaf: actions by agent, one dict per env; policies act in order of first appearance."""
-        slots, by_env = self.slots, [dict[Any, Any]() for _ in self._shown]
-        for policy, _, ids in self._by_policy([*chain.from_iterable(shown.acting for shown in self._shown)]):
-            actions = policy.split(self._actions_of(policy, ids))
-            for env, agent, action in zip(slots.fields["env"][ids].tolist(), slots.agents[ids], actions, strict=True):
+        by_env, timer = [dict[Any, Any]() for _ in self._envs], self._timer
+        if timer.is_timing:
+            timer.lap("env_wait")
+        while self._started_envs:
+            self._announce(self._started_envs.pop(0))
+        for rows, _, ids in self._by_policy([*chain.from_iterable(shown.acting for shown in self._shown)]):
+            inputs = rows.latest if ids is rows.all_ids else [leaf.take(ids, axis=0) for leaf in rows.latest]
+            kept = rows.act(inputs, ids, self.slots.episodes)
+            rows.open(inputs, kept, ids)
+            if timer.is_timing:
+                timer.lap("inference")
+            actions = kept[: rows.n_actions]
+            split = rows.split(actions if rows.process is None else rows.process(actions))
+            envs = rows.fields["labels"][ids, ENV].tolist()
+            for env, agent, action in zip(envs, rows.agents[ids].tolist(), split, strict=True):
                 by_env[env][agent] = action
-            self._timer.lap("action_processing")
+            if timer.is_timing:
+                timer.lap("action_processing")
         return [by_env]
 
-    def _look(self, envs: Sequence[int], leaves: Leaves, infos: Any) -> dict[int, Exception]:
-        failed: dict[int, Exception] = {}
-        values, observed, info_by_slot = list[Any](), list[int](), dict[int, Any]()
+    def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002
+        """Step all envs, and look at what they return."""
+        transition, timer = self._host.step(action), self._timer
+        if timer.is_timing:
+            timer.lap("env_wait")
+        envs = self._good(transition) if transition.failed else self._envs
+        self._returned = transition.observation
+        transition.failed = [*transition.failed, *self._look(envs, transition.observation, transition.info).items()]
+        if timer.is_timing:
+            timer.lap("raw_obs_processing")
+        return transition
+
+    def _look_at_reset(self, envs: Sequence[int], leaves: Leaves, base: Leaves) -> Leaves:  # noqa: ARG002
+        self._returned = leaves
         for env in envs:
-            episode = self.slots.episode(env)
-            if infos is None:
-                self.enter(env, episode)  # without agents that were observed in a reset that failed
-            result: Any = {**_RESET_RESULT, INFOS: self._host.info_of(env)} if infos is None else infos[env]
+            self.enter(env, self.slots.episodes[env])  # without agents that were observed in a reset that failed
+        results = {env: {**_RESET_RESULT, INFOS: self._host.info_of(env)} for env in envs}
+        for env, error in self._look(envs, leaves, results).items():
+            raise EnvRaised(env, error) from error
+        return leaves
+
+    def _look(self, envs: Sequence[int], leaves: Leaves, results: Any) -> dict[int, Exception]:
+        """Keep the observations that envs returned, with their other results by env; return errors by env."""
+        failed, values, observed, infos = dict[int, Exception](), list[Any](), list[int](), dict[int, Any]()
+        for env in envs:
+            result = results[env]
             try:
-                values += self._observe(env, episode, leaves[0][env], result)
+                values += self._observe(env, self.slots.episodes[env], leaves[0][env], result)
                 observed += self._shown[env].observed
             except Exception as error:  # noqa: BLE001  it is returned with the others
                 failed[env] = error
-            for agent, info in result[INFOS].items():
-                info_by_slot[episode.slots.get(agent, NONE)] = info
-        for policy, positions, ids in self._by_policy(observed):
-            read = partial(policy.pack_observations, [values[i] for i in positions.tolist()])
-            agent_infos = [([info_by_slot.get(slot, {})], 0) for slot in ids.tolist()] if info_by_slot else ()
-            failed |= self._keep(policy, ids, read, agent_infos)
+            if any(result[INFOS].values()):
+                infos |= {self._tokens[env].get(agent, -1): info for agent, info in result[INFOS].items()}
+        for rows, positions, ids in self._by_policy(observed):
+            inputs, good, errors = rows.see(partial(rows.pack, [values[i] for i in positions.tolist()]), len(ids))
+            failed |= {int(rows.fields["labels"][ids[position], ENV]): error for position, error in errors.items()}
+            if good:
+                rows.observe(inputs, ids if len(good) == len(ids) else ids[good])
+            if infos or rows.has_infos:
+                token = rows.number << _SLOT_BITS
+                rows.note_infos([infos.get(token | slot, {}) for slot in ids[good].tolist()], ids[good].tolist())
         return failed
 
     def _observe(self, env: int, episode: Episode, returned: ByAgent, result: Mapping[str, ByAgent]) -> Iterable[Any]:
@@ -269,40 +319,45 @@ class ManyAgents(Agents):
         if not flagged and last.agents and list(returned) == last.agents:
             self._shown[env] = Shown(last.agents, last.observed, last.observed, {}, rewards)
             return returned.values()
-        slots, over = self._slots_in[env], terminateds[ALL] or truncateds[ALL]
-        ended = [*(slots if over else dict.fromkeys(flagged))]
+        running, over = self._running[env], terminateds[WHOLE_ENV] or truncateds[WHOLE_ENV]
+        ended = [*(running if over else dict.fromkeys(flagged))]
         observed, acting, values = list[int](), list[int](), []
         for agent, observation in returned.items():
             has_ended = over or agent in ended
-            if agent not in slots:
+            if agent not in running:
                 if has_ended or agent in episode.slots:
                     continue
                 rows = self.slots.rows_of(episode.policy_for(agent))
-                slots[agent] = self.slots.take(episode, agent, rows.number)
+                token = rows.number << _SLOT_BITS | self.slots.take(episode, agent, rows)
+                running[agent] = self._tokens[env][agent] = token
                 self._sorted = [], []
-            observed.append(slots[agent])
+            observed.append(running[agent])
             values.append(observation)
             if not has_ended:
-                acting.append(slots[agent])
-        all_slots, fields = [*episode.slots.values()], self.slots.fields
-        if over and (fields["acted"][all_slots] == NONE).all() and (fields["before"][all_slots] == NONE).all():
+                acting.append(running[agent])
+        if over and not any(
+            rows.table[slot]["is_open"] or rows.table[slot]["n_made"] for rows, slot in episode.slots.values()
+        ):
             steps = f"{episode.total_env_steps + 1} steps in which no agent was observed to act"
             raise ValueError(f"the episode ended after {steps}; an env must show at least one agent before its end")
         both_flags = terminateds, truncateds
         ends = {
-            slots.pop(agent): [bool(flags[ALL] or flags.get(agent)) for flags in both_flags]
+            running.pop(agent): [bool(flags[WHOLE_ENV] or flags.get(agent)) for flags in both_flags]
             for agent in ended
-            if agent in slots
+            if agent in running
         }
         agents = [] if ends or len(observed) < len(returned) else [*returned]
         self._shown[env] = Shown(agents, observed, acting, ends, rewards)
         return values
 
-    def _by_policy(self, slots: list[int]) -> list[tuple[PolicyRows, Array, Array]]:
-        """Sort slots by policy: policies in order of first appearance, positions of their slots, and the slots."""
-        if slots != self._sorted[0]:
-            ids = np.array(slots, np.int64)
-            numbers = self.slots.fields["policy"][ids]
-            found = [(number, np.flatnonzero(numbers == number)) for number in dict.fromkeys(numbers.tolist())]
-            self._sorted = slots, [(self.slots.policies[number], index, ids[index]) for number, index in found]
+    def _by_policy(self, tokens: list[int]) -> list[tuple[PolicyRows, Array, Array]]:
+        """Sort agents by policy: policies in order of first appearance, positions of their agents, and the slots."""
+        if tokens != self._sorted[0]:
+            numbers, slots = np.divmod(np.array(tokens, np.int64), 1 << _SLOT_BITS)
+            found = list[tuple[PolicyRows, Array, Array]]()
+            for number in dict.fromkeys(numbers.tolist()):
+                rows, positions = self.slots.policies[number], np.flatnonzero(numbers == number)
+                ids = slots[positions]
+                found.append((rows, positions, rows.all_ids if np.array_equal(ids, rows.all_ids) else ids))
+            self._sorted = tokens, found
         return self._sorted[1]

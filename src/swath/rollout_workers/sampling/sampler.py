@@ -1,20 +1,19 @@
 """Collects the batches of a call of `sample()`: it steps until there are enough transitions, then makes the batches.
 
-    steps() ─▶ slots: rewards, ends ─▶ transitions ─▶ … ─▶ transitions before the cuts ─▶ batches
-       ▲                                                            │
-    policies: rows of observations and answers ◀── rows that are no longer referred to make room
+    steps() ─▶ agents: rewards, ends ─▶ rows of policies ─▶ … ─▶ transitions before the cuts ─▶ batches
 
 No transition is lost if an env, policy or callback raises, and each has the version of the policy that made it.
 
-A batch has a policy's rows by sub-env, episode, agent and time, in chunks of one version each. A column is one gather
-of rows. Then chunks are numbered, and post-processed: one by one if a method is overridden, else all at once.
+A batch has a policy's rows by sub-env, episode, agent and time, in chunks of one version each, which are numbered. All
+are post-processed at once; then each by itself, if a policy's method is overridden, or a callback listens.
 
     chunk ─▶ policy.postprocess_trajectory ─▶ on_postprocess_trajectory ─▶ its rows in the batch
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import pairwise
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -32,25 +31,24 @@ from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.postprocessing import Estimator, estimate, values_after
-from swath.rollout_workers.sampling.agents import Agents, LoneAgents, ManyAgents
-from swath.rollout_workers.sampling.policy_rows import OPTIONAL_FIELDS, PolicyRows, as_column
-from swath.rollout_workers.sampling.slots import Episode, Quota, Slots, records_at
+from swath.rollout_workers.sampling.agents import LoneAgents, ManyAgents
+from swath.rollout_workers.sampling.policy_rows import (
+    AGENT,
+    ENV,
+    EPISODE,
+    VERSION,
+    PolicyRows,
+    infos_at,
+    labels_of,
+    select,
+)
+from swath.rollout_workers.sampling.slots import Episode, Quota, Slots
 
 # By agent: policy id, policy, and its rows of an episode before they are post-processed.
 Originals: TypeAlias = dict[Any, tuple[str, Any, SampleBatch]]
 
 _METHOD = "postprocess_trajectory"
-_CHUNK = "episode", "agent", "version"
-
-# Columns that are a field of the transitions.
-_ALWAYS = {
-    ColumnNames.REWARDS: "reward",
-    ColumnNames.TERMINATEDS: "terminated",
-    ColumnNames.TRUNCATEDS: "truncated",
-    ColumnNames.EPS_ID: "episode",
-    ColumnNames.AGENT_INDEX: "agent",
-    ColumnNames.POLICY_VERSION: "version",
-}
+_CHUNK = EPISODE, AGENT, VERSION
 
 
 class RawBatch(NamedTuple):
@@ -58,13 +56,13 @@ class RawBatch(NamedTuple):
 
     Attributes:
         rows: of the policy.
-        records: the transitions.
+        labels: of the transitions.
         starts: the first of each chunk.
         batch: not post-processed yet.
     """
 
     rows: PolicyRows
-    records: Array
+    labels: Array
     starts: Array
     batch: SampleBatch
 
@@ -74,7 +72,7 @@ class BatchMaker:
 
     Args:
         worker: its policies post-process their rows.
-        slots: have the transitions.
+        slots: know the episodes.
         unrolls: numbers of chunks.
 
     Attributes:
@@ -85,76 +83,57 @@ class BatchMaker:
         self._worker, self._slots, self._unrolls = worker, slots, unrolls
         self.listener = listener(worker.callbacks, "on_postprocess_trajectory")
 
-    def make(self, transitions: Array) -> dict[str, SampleBatch]:
+    def make(self, parts: Sequence[tuple[PolicyRows, Leaves]]) -> dict[str, SampleBatch]:
         """Return the batches by policy id; a policy without rows has none.
 
         Raises:
             TypeError: a policy's `postprocess_trajectory` returned no batch.
             Exception: what a policy or a listener raised.
         """
-        parts = [
-            part
-            for number, rows in self._slots.policies.items()
-            if (part := self._raw(rows, records_at(transitions, transitions["policy"] == number))) is not None
-        ]
-        at_once = [part for part in parts if self.listener is None and _adds_by_fragments(part.rows.policy)]
-        originals = self._originals(parts) if len(at_once) < len(parts) else {}
-        batches = {}
-        for part in parts:
-            policy = part.rows.policy
-            if part in at_once:
-                batch, lengths = _add_estimates(part), np.diff(part.starts, append=len(part.records)).tolist()
-            else:
-                chunks = [*self._chunks(part, originals)]
+        raws = [raw for rows, part in parts if (raw := self._raw(rows, part)) is not None]
+        looks = self.listener is not None or not all(_adds_at_once(raw.rows.policy) for raw in raws)
+        originals, batches = self._originals(raws) if looks else {}, dict[str, SampleBatch]()
+        for raw in raws:
+            policy, batch, lengths = raw.rows.policy, raw.batch, np.diff(raw.starts, append=len(raw.labels)).tolist()
+            if at_once := _adds_at_once(policy):
+                _add_estimates(raw)
+            if self.listener is not None or not at_once:
+                chunks = [*self._chunks(raw, originals, at_once=at_once)]
                 batch, lengths = concat(chunks), [chunk.count for chunk in chunks]
             if batch.count:
-                batches[part.rows.policy_id] = _add_sequences(policy, batch, lengths)
+                batches[raw.rows.policy_id] = _add_sequences(policy, batch, lengths)
         return batches
 
-    def _raw(self, policy: PolicyRows, transitions: Array) -> RawBatch | None:
-        """Return a policy's transitions, without the chunks whose last info switches training off."""
-        # stable: they are in order of time already
-        order = np.lexsort((transitions["agent"], transitions["episode"], transitions["env"]))
-        records = records_at(transitions, order)
-        starts = _starts(records, _CHUNK)
-        lengths = np.diff(starts, append=len(records))
-        last = policy.infos_at(records["row"][starts + lengths - 1])
+    def _raw(self, rows: PolicyRows, part: Leaves) -> RawBatch | None:
+        """Return a policy's transitions in order, without the chunks whose last info switches training off."""
+        labels = labels_of(part)
+        order = np.lexsort((labels[:, AGENT], labels[:, EPISODE], labels[:, ENV]))  # stable: they are in order of time
+        if (order[1:] < order[:-1]).any():
+            part = select(part, order)
+        labels, starts, lengths = _cut(part)
+        last = infos_at(part, starts + lengths - 1)
         kept = np.array([info.get("training_enabled", True) for info in last], np.bool_)
-        records = records_at(records, np.repeat(kept, lengths))
-        if not len(records):
+        if not kept.all():
+            part = select(part, np.repeat(kept, lengths))
+            labels, starts, lengths = _cut(part)
+        if not len(labels):
             return None
-        starts, columns = _starts(records, _CHUNK), self._columns(policy, records)
-        numbers = [next(self._unrolls) for _ in starts]
-        columns[ColumnNames.UNROLL_ID] = np.repeat(numbers, np.diff(starts, append=len(records)))
-        return RawBatch(policy, records, starts, SampleBatch(columns, _num_grad_updates=policy.policy.num_grad_updates))
-
-    def _columns(self, policy: PolicyRows, records: Array) -> dict[str, Any]:
-        wanted, before = policy.wanted.batch, records["before"]
-        plain = _ALWAYS | {name: field for name, field in OPTIONAL_FIELDS.items() if name in wanted}
-        columns = {
-            ColumnNames.OBS: policy.observations(records["acted"]),
-            ColumnNames.NEXT_OBS: policy.observations(records["row"]),
-            **policy.answers(records["answer"]),
-            **policy.states(before),
-            ColumnNames.T: records["clock"] - records["start"],
-            **{name: as_column(records[field]) for name, field in plain.items()},
-        }
-        if ColumnNames.PREV_ACTIONS in wanted:
-            columns[ColumnNames.PREV_ACTIONS] = policy.previous(before, ColumnNames.ACTIONS)
+        columns, wanted = rows.columns(part), rows.wanted.batch
         if ColumnNames.INFOS in wanted:
-            columns[ColumnNames.INFOS] = object_array(policy.infos_at(records["row"]))
+            columns[ColumnNames.INFOS] = object_array(infos_at(part))
         if ColumnNames.AGENT_ID in wanted:
-            columns[ColumnNames.AGENT_ID] = object_array([self._episode_and_agent(record)[1] for record in records])
-        return columns
+            columns[ColumnNames.AGENT_ID] = object_array([self._episode_and_agent(label)[1] for label in labels])
+        columns[ColumnNames.UNROLL_ID] = np.repeat([next(self._unrolls) for _ in starts], lengths)
+        return RawBatch(rows, labels, starts, SampleBatch(columns, _num_grad_updates=rows.policy.num_grad_updates))
 
-    def _chunks(self, part: RawBatch, originals: Mapping[int, Originals]) -> Iterator[SampleBatch]:
-        """Yield the chunks, each post-processed by itself."""
-        policy_id, policy, worker = part.rows.policy_id, part.rows.policy, self._worker
-        for start, stop in pairwise([*part.starts.tolist(), len(part.records)]):
-            episode, agent = self._episode_and_agent(part.records[start])
-            chunk = processed = part.batch[start:stop]
+    def _chunks(self, raw: RawBatch, originals: Mapping[int, Originals], *, at_once: bool) -> Iterator[SampleBatch]:
+        """Yield the chunks of a batch, each post-processed by itself, unless that was done at once."""
+        policy_id, policy, worker = raw.rows.policy_id, raw.rows.policy, self._worker
+        for start, stop in pairwise([*raw.starts.tolist(), len(raw.labels)]):
+            episode, agent = self._episode_and_agent(raw.labels[start])
+            chunk = processed = raw.batch[start:stop]
             others = {other: rows for other, rows in originals[episode.episode_id].items() if other != agent}
-            if _defining_class(policy, _METHOD) is not Policy:
+            if not at_once:
                 processed = policy.postprocess_trajectory(chunk, dict(others), episode)
             if not isinstance(processed, SampleBatch):
                 raise TypeError(f"{type(policy).__name__}.{_METHOD} returned {processed!r}; it must return the batch")
@@ -171,26 +150,33 @@ class BatchMaker:
                 )
             yield processed
 
-    def _originals(self, parts: Sequence[RawBatch]) -> dict[int, Originals]:
+    def _originals(self, raws: Sequence[RawBatch]) -> dict[int, Originals]:
         """Return the rows of each agent, by episode, whatever versions acted."""
         originals: dict[int, Originals] = {}
-        for part in parts:
-            for start, stop in pairwise([*_starts(part.records, _CHUNK[:2]).tolist(), len(part.records)]):
-                episode, agent = self._episode_and_agent(part.records[start])
-                rows = part.rows.policy_id, part.rows.policy, part.batch[start:stop]
+        for raw in raws:
+            for start, stop in pairwise([*_starts(raw.labels, _CHUNK[:2]).tolist(), len(raw.labels)]):
+                episode, agent = self._episode_and_agent(raw.labels[start])
+                rows = raw.rows.policy_id, raw.rows.policy, raw.batch[start:stop]
                 originals.setdefault(episode.episode_id, {})[agent] = rows
         return originals
 
-    def _episode_and_agent(self, record: Any) -> tuple[Episode, Any]:
+    def _episode_and_agent(self, labels: Array) -> tuple[Episode, Any]:
         """Return the episode and the agent of a transition."""
-        episode = self._slots.known[int(record["episode"])]
-        return episode, episode.get_agents()[record["agent"]]
+        episode = self._slots.known[int(labels[EPISODE])]
+        return episode, episode.get_agents()[labels[AGENT]]
 
 
-def _starts(records: Array, fields: Sequence[str]) -> Array:
-    """Return where one of the fields changes, the first record included."""
-    changes = np.logical_or.reduce([records[name][1:] != records[name][:-1] for name in fields])
-    return np.flatnonzero(np.append(True, changes)[: len(records)])
+def _starts(labels: Array, which: Sequence[int]) -> Array:
+    """Return where one of the labels changes, the first transition included."""
+    changes = (labels[1:, which] != labels[:-1, which]).any(axis=1)
+    return np.flatnonzero(np.append(True, changes)[: len(labels)])
+
+
+def _cut(part: Leaves) -> tuple[Array, Array, Array]:
+    """Return the labels of a part's transitions, where its chunks start, and their lengths."""
+    labels = labels_of(part)
+    starts = _starts(labels, _CHUNK)
+    return labels, starts, np.diff(starts, append=len(labels))
 
 
 def _defining_class(policy: Any, name: str) -> type | None:
@@ -198,19 +184,19 @@ def _defining_class(policy: Any, name: str) -> type | None:
     return next((kind for kind in type(policy).__mro__ if name in vars(kind)), None)
 
 
-def _adds_by_fragments(policy: Any) -> bool:
+def _adds_at_once(policy: Any) -> bool:
     """Return whether the class that defines a policy's `postprocess_trajectory` has an `estimator` for the same."""
     kind = _defining_class(policy, _METHOD)
     return kind is Policy or (kind is _defining_class(policy, "estimator") and policy.estimator is not None)
 
 
-def _add_estimates(part: RawBatch) -> SampleBatch:
-    """Return the batch, with advantages if the policy adds some."""
-    policy, batch, ends = part.rows.policy, part.batch, np.zeros(part.batch.count, np.bool_)
+def _add_estimates(raw: RawBatch) -> None:
+    """Add advantages to the batch, if the policy adds some."""
+    policy, batch, ends = raw.rows.policy, raw.batch, np.zeros(raw.batch.count, np.bool_)
     estimator: Estimator | None = getattr(policy, "estimator", None)
     if estimator is None:
-        return batch
-    ends[part.starts[1:] - 1] = ends[-1] = True
+        return
+    ends[raw.starts[1:] - 1] = ends[-1] = True
     open_ends = ends & ~batch[ColumnNames.TERMINATEDS]
     values = batch[ColumnNames.VF_PREDS] if estimator.use_critic else None
     after = values_after(values, ends, open_ends, 0 if values is None else _open_values(policy, batch, open_ends))
@@ -218,7 +204,6 @@ def _add_estimates(part: RawBatch) -> SampleBatch:
         batch[ColumnNames.VALUES_BOOTSTRAPPED] = after
     estimates = estimate(batch[ColumnNames.REWARDS], values, after, ends, estimator)
     batch[ColumnNames.ADVANTAGES], batch[ColumnNames.VALUE_TARGETS] = estimates
-    return batch
 
 
 def _open_values(policy: Any, batch: SampleBatch, open_ends: Array) -> Any:
@@ -251,6 +236,9 @@ T = TypeVar("T")
 # Callbacks that take episodes: before the reset, before the first action, after each step, at the end.
 _EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
 
+# Steps that there is room for at once, where their number is not known.
+ROOM = 64
+
 # Steps after which an episode is warned of, if only whole ones are handed out.
 LONG_EPISODE = 5_000
 
@@ -273,13 +261,12 @@ class Sampler:
         self._failures, self._timer, n_envs = envs.failures, envs.timer, envs.host.spec.num_envs
         self._slots = Slots(envs.worker, n_envs)
         self._lone_rows = None if lone_policy is None else self._slots.rows_of(lone_policy)
-        kind: type[Agents] = ManyAgents if lone_policy is None else LoneAgents
-        self.agents = kind(envs.host, self._slots, envs.timer, self._announce)
+        kind: type[LoneAgents | ManyAgents] = ManyAgents if lone_policy is None else LoneAgents
+        self.agents = kind(envs.host, self._slots, envs.timer, partial(self._call, "on_episode_start"))
         self._maker = BatchMaker(envs.worker, self._slots, envs.unroll_ids)
-        self._listeners = {event: listener(envs.worker.callbacks, event) for event in _EVENTS}
-        spec = envs.host.spec.observation
-        zeros: Leaves = [np.zeros((n_envs, *leaf.shape), leaf.dtype) for leaf in spec] or [[{}] * n_envs]
-        self._state = LoopState(zeros, list(range(n_envs)))
+        listeners = {event: listener(envs.worker.callbacks, event) for event in _EVENTS}
+        self._listeners = {event: callback for event, callback in listeners.items() if callback is not None}
+        self._state = LoopState([], list(range(n_envs)))
         self._rules = Rules(StepLimit(envs.host.spec), self._begin, envs.failures)
         self._ended: list[Episode] = []
         self._warned: set[int] = set()
@@ -306,15 +293,18 @@ class Sampler:
         self._quota, slots = quota, self._slots
         self._discard_replaced()
         slots.prepare(version, explore)
-        source = steps(self._envs.host, self.agents, self._state, self._rules)
+        agents: Any = self.agents
+        source = steps(agents, agents, self._state, self._rules)
         try:
-            while (cuts := slots.cuts(self._quota)) is None:
+            while (cuts := slots.cuts(quota)) is None:
+                missing = slots.missing(quota)
+                slots.n_steps = ROOM if quota.whole_episodes or quota.by_agents else missing
                 try:
-                    for _ in range(slots.missing(self._quota)):
+                    for _ in range(missing):
                         self._step(source)
                 except EnvRaised as raised:
                     self._raise(raised)
-                    source = steps(self._envs.host, self.agents, self._state, self._rules)
+                    source = steps(agents, agents, self._state, self._rules)
         finally:  # the next call may have other weights
             for rows in slots.policies.values():
                 rows.add_values()
@@ -346,19 +336,18 @@ class Sampler:
         """Discard all transitions that were not handed out."""
         _, env_steps = self._slots.hand_out(self._slots.clocks.copy())
         self.counts["env_steps_discarded"] += env_steps
-        self._end(())
+        self._end()
 
     def _discard_replaced(self) -> None:
         """Discard the episodes of agents whose policy id belongs to another policy now."""
         now, slots = self._worker.policy_map, self._slots
         for number, rows in [*slots.policies.items()]:
             if now.get(rows.policy_id, rows.policy) is not rows.policy:
-                bound = np.unique(slots.table["env"][slots.table["policy"] == number]).tolist()
-                for env in {*bound}.difference(self._state.ended_envs):
+                bound = {e.env_id for e in slots.episodes if e for other, _ in e.slots.values() if other is rows}
+                for env in bound.difference(self._state.ended_envs):
                     self.counts["env_steps_discarded"] += slots.discard(env)
                 self._state.ended_envs = sorted({*self._state.ended_envs, *bound})
-                slots.remove(slots.transitions["policy"] == number)
-                del slots.policies[number]
+                slots.remove(lambda labels: labels[:, ENV] >= 0, [slots.policies.pop(number)])
 
     def _step(self, source: Iterator[Step]) -> None:
         """Make a step of all envs, and record it before anything is raised."""
@@ -366,7 +355,6 @@ class Sampler:
         self._timer.step()
         try:
             self._write(next(source))
-            self._timer.lap("env_wait")
         finally:
             while failures.errors:
                 env, error = failures.errors.pop(0)
@@ -378,7 +366,7 @@ class Sampler:
 
     def _raise(self, raised: EnvRaised) -> None:
         """Raise what an env has raised, with a note of where, unless that is allowed."""
-        failures, env, episode = self._failures, raised.env, self._slots.episode(raised.env)
+        failures, env, episode = self._failures, raised.env, self._slots.episodes[raised.env]
         where = f"step {episode.length} of its episode, counted from 0" if episode.has_begun else "a reset"
         is_fatal = failures.take_fatal() is not None
         if failures.episodes_lost:
@@ -391,31 +379,32 @@ class Sampler:
         """Record a step, then call the callbacks."""
         slots, ended = self._slots, step.ends.envs.tolist()
         self.agents.settle(step)
-        slots.count(step)
+        slots.clocks += 1
         for env in step.void:
+            slots.clocks[env] -= 1
             if env in ended:
                 ended.remove(env)
                 self._give_up(env)
         if self._quota.whole_episodes:
             self._warn_of_long()
         try:
-            for env in range(len(slots.episodes)) if self._listeners["on_episode_step"] else ():
+            for env in range(len(slots.episodes)) if "on_episode_step" in self._listeners else ():
                 if env not in step.void:
-                    self._call("on_episode_step", env, slots.episodes[env])
+                    self._call("on_episode_step", env)
         finally:
             for env in ended:
                 slots.over[env] = slots.clocks[env]
-                slots.episode(env).keep()
-                self._ended.append(slots.episode(env))
+                slots.episodes[env].keep()
+                self._ended.append(slots.episodes[env])
             if ended and self._maker.listener is None:  # otherwise after their rows were post-processed
-                self._end(())
+                self._end(waits=False)
 
-    def _end(self, waiting: Collection[int]) -> None:
-        """Call `on_episode_end` of ended episodes without waiting transitions, and report them."""
-        ended, perf_stats = [episode for episode in self._ended if episode.episode_id not in waiting], self._timer.get()
-        self._ended = [episode for episode in self._ended if episode.episode_id in waiting]
+    def _end(self, *, waits: bool = True) -> None:
+        """Call `on_episode_end` of ended episodes and report them; `waits` leaves those with waiting transitions."""
+        perf_stats, waiting = self._timer.get(), [e for e in self._ended if waits and e.active_agent_steps]
+        ended, self._ended = [episode for episode in self._ended if episode not in waiting], waiting
         try:
-            for episode in ended:
+            for episode in ended if "on_episode_end" in self._listeners else ():
                 self._call("on_episode_end", episode.env_id, episode)
         finally:  # callbacks may have added to what is reported
             self.counts["episodes"] += len(ended)
@@ -437,24 +426,20 @@ class Sampler:
         for env in envs:
             running = slots.episodes[env]
             if running is None or running.has_begun:
-                mapping = with_worker_argument(worker.policy_mapping_fn) if lone_rows is None else lone_rows.map_agent
+                mapping = with_worker_argument(worker.policy_mapping_fn) if lone_rows is None else lone_rows.policy_of
                 number = next(self._envs.episode_ids)
                 episode = Episode(number, env, slots, worker, worker.policy_map, mapping)
                 self.agents.enter(env, episode)
-                self._call("on_episode_created", env, episode)
+                if "on_episode_created" in self._listeners:
+                    self._call("on_episode_created", env, episode)
         return envs, None
 
-    def _announce(self, env: int) -> None:
-        """Call `on_episode_start`, before the policies act for the first time in an episode."""
-        self._call("on_episode_start", env, self._slots.episodes[env])
-
-    def _call(self, event: str, env: int, episode: Any) -> None:
-        """Call the listener to an event, with the episode of an env, or with an exception in its place."""
-        worker, callback = self._worker, self._listeners[event]
-        if callback is not None:
-            envs = self._envs.envs
-            callback(
-                episode=episode,
+    def _call(self, event: str, env: int, episode: Any = None) -> None:
+        """Call the listener to an event, with the running episode of an env, or with another one or an exception."""
+        if event in self._listeners:
+            worker, envs = self._worker, self._envs.envs
+            self._listeners[event](
+                episode=self._slots.episodes[env] if episode is None else episode,
                 worker=worker,
                 env_runner=worker,
                 base_env=self._envs,
@@ -473,10 +458,10 @@ class Sampler:
     def _hand_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
         """Hand out all transitions before the cuts, and return what `complete` makes of their batches."""
         slots = self._slots
-        transitions, env_steps = slots.hand_out(cuts)
+        parts, env_steps = slots.hand_out(cuts)
         try:
-            batches = self._maker.make(transitions)
-            self._end({*slots.transitions["episode"].tolist()})
+            batches = self._maker.make(parts)
+            self._end()
             n_rows = sum(batch.count for batch in batches.values())
             result = complete(batches, env_steps)
         except BaseException:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from itertools import count
 from typing import Any, Self, TypeVar
 
@@ -12,10 +12,9 @@ from swath.errors import noted
 from swath.options import Restarts
 from swath.rollout.episodes.statistics import LIFE_BITS, WORKER_BITS
 from swath.rollout.failures import VoidRows
-from swath.rollout.hosts.base import ArrayHost, Infos, close_on_failure
+from swath.rollout.hosts.base import ArrayHost, close_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
-from swath.rollout.spaces import Leaves
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.config.policy_spec import env_space, map_to_default, with_worker_argument
 from swath.rollout_workers.env_runner import EnvContext
@@ -86,7 +85,7 @@ class Envs:
             for number in range(len(envs), self.num_envs):
                 self.contexts[number] = worker.env_context.copy_with_overrides(vector_index=number)
             rebuild = self._rebuild if isinstance(self.host, EnvListHost | MultiAgentHost) else None
-            self.failures = VoidRows(self._restarts(), rebuild, self._next_seed, self._check)
+            self.failures = VoidRows(self._restarts(), rebuild, self._next_seed)
             self._seed()
 
     @property
@@ -177,10 +176,6 @@ class Envs:
         self._rebuilds[env] += 1
         seeds: Seeds | None = self.worker.seeds
         return None if seeds is None else seeds.rebuilt_env_seed(env, self.num_envs, self._rebuilds[env])
-
-    def _check(self, envs: Sequence[int], leaves: Leaves, infos: Infos | None) -> dict[int, Exception]:
-        """Return the errors of envs whose observations the sampler cannot use."""
-        return self.sampler.agents.look(envs, leaves, infos)
 
     def _make(self, number: int) -> Any:
         """Make and check the sub-env of this number; return None if the creator makes none."""
