@@ -61,6 +61,12 @@ def test_keywords_and_resources_are_for_all_of_them_or_for_each(build):
     assert longest.tolist() == [5, 5, 3, 5]
 
 
+@pytest.mark.parametrize(("config", "cpus"), [({}, 2), ({"num_cpus": 1}, 1)])
+def test_a_worker_has_a_thread_and_by_default_a_cpu_per_env_process(build, fork_server, config, cpus):
+    requests = build(env_processes=2, remote_configs=config).collection.jobs.requests
+    assert [(request.resources, request.threads) for request in requests.values()] == [(config, cpus)] * 2
+
+
 class WithMore(Always):
     """Has a weight more."""
 

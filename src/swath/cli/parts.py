@@ -139,12 +139,12 @@ def make_collector(config: CollectionConfig, policy: Any, **settings: Any) -> Co
         place |= {"backend": config.backend, "num_collectors": config.workers, "sync": True}
     if config.backend == RAY:
         place["policy_device"] = "cpu"  # which every node has
-    shared: dict[str, Any] = {
+    shared = {
         "envs_per_worker": config.envs,
         "env_processes": config.env_processes,
         "seed": config.seed,
+        "on_env_error": config.on_env_error,
     }
-    shared |= {"on_env_error": config.on_env_error}
     keywords = {**shared, "storing_device": "cpu", **place, **settings}
     return Collector(find_env(config.env, config.env_kwargs), policy, **keywords)
 

@@ -275,8 +275,8 @@ class RayCollector(ManyWorkers):
         num_collectors: how many workers get a single source.
         ray_init_config: keywords of `ray.init()`, used if Ray is not up in this process.
         remote_configs: options of `ray.remote()` for the actors; a list has one dict per worker. By default one CPU,
-            a fifth of a GPU if the cluster has some, and 2 GiB of memory if it has that for all. Torch uses as many
-            threads in a worker as its `num_cpus` are, at least one.
+            or one per env process, a fifth of a GPU if the cluster has some, and 2 GiB of memory if it has that for
+            all. Torch uses as many threads in a worker as its `num_cpus` are, at least one.
         collector_kwargs: further keywords of `Collector` for the workers; a list has one dict per worker. They count
             where the argument here is at its default.
         collector_class: what is built in each actor. `Collector` (`"single"`): one worker. `MultiSyncCollector`
@@ -546,7 +546,9 @@ def _require_known(name: str, kind: type[Any]) -> None:
 
 
 def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> list[WorkerRequest]:
-    """Add the resources of each worker, with as many torch threads as whole CPUs, at least 1.
+    """Add resources and torch threads of each worker: a thread per whole CPU or env process, at least 1.
+
+    A worker without resources asks for as many CPUs as it has threads.
 
     Raises:
         TypeError: not a dict.
@@ -556,7 +558,10 @@ def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> li
     for config in configs:
         if not isinstance(config, Mapping):
             raise TypeError(f"remote_configs has {type(config).__name__}; give a dict of options of ray.remote()")
-    threads = [max(1, int(config.get("num_cpus") or 1)) for config in configs]
+    threads = [
+        max(1, int(config.get("num_cpus") or worker.options.env_processes or 1))
+        for worker, config in zip(workers, configs, strict=True)
+    ]
     triples = zip(workers, configs, threads, strict=True)
     return [replace(worker, resources=config, threads=number) for worker, config, number in triples]
 

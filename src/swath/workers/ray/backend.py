@@ -350,7 +350,7 @@ class RayBackend(Backend):
         super().close()
 
     def _start(self, job: Job) -> RayHandle:
-        options, setup = _options(job.resources or self._default), _setup(job)
+        options, setup = _options(job.resources or {**self._default, "num_cpus": job.threads}), _setup(job)
         if job.registered is not None:
             name, namespace = job.registered
             options |= {"name": name, "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
