@@ -418,8 +418,8 @@ class PolicyRows:
     def _ask(self, inputs: Leaves, ids: Array, before: Leaves, episodes: Sequence[Any]) -> Any:
         """Return the policy's actions, states and extra columns for slots."""
         fields, policy, columns = self.fields, self.policy, dict[str, Any]()
-        copies = [leaf.copy() for leaf in inputs]  # the policy may write into them
-        observations = nest_of(self._seen, copies) if self._is_nested else copies[0]
+        # Copies, since the policy may write into them.
+        observations = nest_of(self._seen, map(np.copy, inputs)) if self._is_nested else inputs[0].copy()
         if before or self.wanted.input:
             columns = self._columns_before(ids, before)
         keywords = {"explore": self._explore, "timestep": policy.global_timestep, "episodes": None}
