@@ -98,6 +98,14 @@ def test_observations_outside_their_space_are_an_error(observation, words):
     assert finding.do == "return values of the space, or correct the space"
 
 
+def test_a_mistake_of_a_policy_is_shown_with_few_lines_of_the_library(swath, monkeypatch):
+    monkeypatch.setattr(named_things, "wide", lambda observation: observation > 2, raising=False)
+    code, out, _ = swath("doctor", "named_things:plain", "--policy", "named_things:wide")
+    assert code == 1
+    assert any(line.startswith("error: policy: ") for line in out)
+    assert 1 <= sum(line.startswith('  File "') for line in out) <= 3
+
+
 class Undefined(named_things.Plain):
     """Gives a reward that is NaN in its third step."""
 

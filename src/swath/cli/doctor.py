@@ -111,7 +111,7 @@ def doctor(
                 findings += check()
             except (Exception, SystemExit) as error:  # noqa: BLE001  user code may raise any exception
                 text = f"{type(error).__name__}: {one_line(error)}"
-                move = FINITE if isinstance(error, NonFinite) else f"fix what raised it:\n{user_traceback(error)}"
+                move = FINITE if isinstance(error, NonFinite) else f"fix what raised it:\n{user_traceback(error, 3)}"
                 findings.append(Finding(ERROR, name, text, move))
     code = FAILED if any(finding.level == ERROR for finding in findings) else OK
     if as_json:

@@ -64,14 +64,19 @@ def with_traceback(line: str, error: BaseException) -> RunError:
     return RunError(f"{type(error).__name__}: {one_line(error)}; {line}\n{user_traceback(error)}")
 
 
-def user_traceback(error: BaseException) -> str:
-    """Return the traceback of this process or of a worker, without the frames of libraries above the user's first."""
+def user_traceback(error: BaseException, last: int = 0) -> str:
+    """Return the traceback of this process or of a worker, without the frames of libraries above the user's first.
+
+    Args:
+        error: the exception.
+        last: number of frames to keep where none is of the user; 0 keeps all.
+    """
     notes = (note.partition(REMOTE_TRACEBACK)[2] for note in getattr(error, "__notes__", ()))
     trace = next(filter(None, notes), "") or "".join(format_exception(error))
 
     def without_library(part: str) -> str:
         before, *frames = FRAME.split(part)
-        first = next((number for number, frame in enumerate(frames) if not LIBRARY.match(frame)), 0)
+        first = next((number for number, frame in enumerate(frames) if not LIBRARY.match(frame)), -last)
         return before + "".join(frames[first:])
 
     return HEADER.join(map(without_library, trace.split(HEADER))).rstrip()
