@@ -2,6 +2,7 @@
 
 import os
 import signal
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import numpy as np
@@ -18,6 +19,7 @@ from swath.rollout.hosts.vector import VectorHost
 from swath.testing import Counting, CountingEnv, Script
 from swath.workers.process.backend import ProcessBackend
 
+WAIT_S = 600.0
 SHARES = (range(2), range(2, 3))
 TWO = Processes(2)
 
@@ -194,6 +196,39 @@ def os_kill_and_wait(caller, env):
     """Interrupt the caller, which waits for this answer; return what no other call returns."""
     os.kill(caller, signal.SIGUSR1)
     return "interrupted"
+
+
+def test_other_threads_may_ask_the_envs_while_they_are_stepped(host):
+    host.reset_all()
+    expected = pids(host)
+    with ThreadPoolExecutor(2) as pool:
+        answers = [pool.submit(pids, host) for _ in range(50)]
+        steps = [host.step(actions(host), 0) for _ in range(10)]
+    assert all(answer.result(WAIT_S) == expected for answer in answers)
+    assert [step.observation[0][0, 2] for step in steps] == [*range(1, 11)]
+
+
+def make_once(path, counting, envs):
+    if 0 in envs and path.exists():
+        raise OSError("no display")
+    path.touch()
+    return a_list(counting, envs)
+
+
+def test_a_process_whose_next_life_cannot_be_built_is_tried_again(tmp_path):
+    path = tmp_path / "built"
+    with opened(partial(in_processes, partial(make_once, path), LONG)) as host:
+        base = host.reset_all([1, 2, 3])
+        kill(host, 0)
+        host.step(actions(host))
+        for _ in range(2):
+            with pytest.raises(EnvRaised) as raised:
+                host.reset([0, 1], base)
+            assert isinstance(raised.value.cause, OSError)
+        path.unlink()
+        host.reset([0, 1], base)
+        assert not host.step(actions(host)).failed
+        assert len({host.seed_of(env) for env in range(3)} | {1, 2, 3}) == 5, "envs 0 and 1 have new seeds"
 
 
 def test_infos_larger_than_a_packet_arrive_and_are_refused_when_they_are_gone(host):

@@ -11,6 +11,7 @@ A process that dies, or takes too long, is a failure of its envs. It is started 
 from __future__ import annotations
 
 import os
+import threading
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -112,9 +113,9 @@ class EnvProcess:
             self._lose(f"was killed: its envs were not built within {START_TIMEOUT_S:g} s")
         elif isinstance(self._handle.ready.error, WorkerLost):
             self._lose()
-        if self.loss is not None:
-            raise self.loss
-        _ = self._handle.ready.value
+        if (error := self.loss or self._handle.ready.error) is not None:
+            self.kill()
+            raise error
         self._workers.call(self._handle, "serve")
 
     def send(self, *call: Any) -> None:
@@ -239,6 +240,7 @@ class ProcessHost(ArrayHost):
     def __init__(self, makes: Sequence[Callable[[], Host]], options: Processes) -> None:
         super().__init__([], None)
         self._makes, self._options, self._lives = makes, options, [0] * len(makes)
+        self._lock = threading.Lock()  # users may ask the envs while another thread steps them
         self._workers, self._file = backend("process", bare=options.initializer is not None), os.memfd_create("swath")
         self._n_steps, self._processes, described = 0, list[EnvProcess](), []
         # Envs whose episode was lost with their process, and that have not been reset since, with the reason.
@@ -271,13 +273,16 @@ class ProcessHost(ArrayHost):
 
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, in a new process if theirs is lost."""
-        for index, process in enumerate(self._processes):
-            if process.loss is not None:
+        calls = dict[int, tuple[Any, ...]]()
+        for index, share in enumerate(self._shares):
+            share_seeds = None if seeds is None else [*seeds[share.start : share.stop]]
+            if self._processes[index].loss is not None:
                 self._restart(index)
+                share_seeds = share_seeds or self._next_seeds(share)
+            calls[index] = "reset_all", share_seeds
         self._lost_episodes.clear()
         self._note_seeds(range(self.spec.num_envs), seeds)
-        shares = [None if seeds is None else [*seeds[share.start : share.stop]] for share in self._shares]
-        self._begin({index: ("reset_all", share) for index, share in enumerate(shares)})
+        self._begin(calls)
         return [rows.copy() for rows in self._memory.observation]
 
     def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
@@ -287,7 +292,7 @@ class ProcessHost(ArrayHost):
         for index in by_process:
             if (loss := self._processes[index].loss) is not None:
                 self._restart(index)
-                self._begin({index: ("reset_all", self._seeds_of_life(index))})
+                self._begin({index: ("reset_all", self._next_seeds(self._shares[index]))})
                 self._lost_episodes |= dict.fromkeys(self._shares[index], loss)
         self._lost_episodes = {env: loss for env, loss in self._lost_episodes.items() if env not in seed_of}
         self._note_seeds(envs, seeds)
@@ -431,10 +436,11 @@ class ProcessHost(ArrayHost):
         """Call processes at the same time, and return their answers by index."""
         self._owner.require_here("env processes")
         processes = [self._processes[index] for index in calls]
-        for process, call in zip(processes, calls.values(), strict=True):
-            process.send(*call)
-        deadline = time.monotonic() + (self._options.timeout_s if timeout_s is None else timeout_s)
-        return dict(zip(calls, [process.receive(deadline) for process in processes], strict=True))
+        with self._lock:
+            for process, call in zip(processes, calls.values(), strict=True):
+                process.send(*call)
+            deadline = time.monotonic() + (self._options.timeout_s if timeout_s is None else timeout_s)
+            return dict(zip(calls, [process.receive(deadline) for process in processes], strict=True))
 
     def _ask(self, process: EnvProcess, *call: Any) -> Any:
         """Call one process, and return the value.
@@ -443,8 +449,9 @@ class ProcessHost(ArrayHost):
             Exception: what the call raised.
         """
         self._owner.require_here("env processes")
-        process.send(*call)
-        answer = process.receive(time.monotonic() + self._options.timeout_s)
+        with self._lock:
+            process.send(*call)
+            answer = process.receive(time.monotonic() + self._options.timeout_s)
         if isinstance(answer, Error):
             raise answer.exception
         return answer
@@ -489,10 +496,12 @@ class ProcessHost(ArrayHost):
         if seeds is not None and self.spec.seeding == "episode":
             self._seeds |= {env: seed for env, seed in zip(envs, seeds, strict=True) if seed is not None}
 
-    def _seeds_of_life(self, index: int) -> list[int | None] | None:
-        """Return seeds for the envs of a process in its next life, which follow from the last seeds."""
-        life, last = self._lives[index], [(env, self._seeds.get(env)) for env in self._shares[index]]
-        return [None if seed is None else derive(seed, "env", env, life) for env, seed in last]
+    def _next_seeds(self, envs: Sequence[int]) -> list[int | None]:
+        """Return seeds for envs in a new process, which follow from their last seeds."""
+        last = [self._seeds.get(env) for env in envs]
+        seeds = [None if seed is None else derive(seed, "next") for seed in last]
+        self._note_seeds(envs, seeds)
+        return seeds
 
     def _read_limits(self) -> None:
         if limits := cast(list[int | None], self.spec.limits):
