@@ -35,6 +35,9 @@ from swath.workers.create import backend
 from swath.workers.outcome import Error
 from swath.workers.tickets import Name
 
+# Imported once, not in each process.
+PRELOADED = ("swath.rollout.hosts.sources",)
+
 START_TIMEOUT_S = 300.0
 CLOSE_TIMEOUT_S = 10.0
 
@@ -241,7 +244,8 @@ class ProcessHost(ArrayHost):
         super().__init__([], None)
         self._makes, self._options, self._lives = makes, options, [0] * len(makes)
         self._lock = threading.Lock()  # users may ask the envs while another thread steps them
-        self._workers, self._file = backend("process", bare=options.initializer is not None), os.memfd_create("swath")
+        self._workers = backend("process", preload=PRELOADED, bare=options.initializer is not None)
+        self._file = os.memfd_create("swath")
         self._n_steps, self._processes, described = 0, list[EnvProcess](), []
         # Envs whose episode was lost with their process, and that have not been reset since, with the reason.
         self._lost_episodes = dict[int, Exception]()
