@@ -125,7 +125,7 @@ class EnvProcess:
         """Send a call: a method of `EnvServer` and its arguments; without any, a step."""
         self._number += 1
         if self.loss is None:
-            with suppress(ConnectionError):  # `receive` notices
+            with suppress(ConnectionError, TimeoutError):  # `receive` notices
                 self._lane.send(self._number, call or None)
 
     def receive(self, deadline: float) -> Any:

@@ -84,8 +84,10 @@ class Lane:
         self._sock.close()
 
     def _from_file(self) -> Any:
-        message, (fd,), _, _ = socket.recv_fds(self._sock, 1, 1, socket.MSG_CMSG_CLOEXEC)
-        assert message == _IN_FILE
+        _, fds, _, _ = socket.recv_fds(self._sock, 1, 1, socket.MSG_CMSG_CLOEXEC)
+        if not fds:
+            raise ConnectionError("the other process is gone, or has no file descriptors left")
+        (fd,) = fds
         try:
             with mmap.mmap(fd, 0, access=mmap.ACCESS_READ) as memory:
                 return pickle.loads(memory)  # noqa: S301  of our own process
