@@ -13,6 +13,7 @@ from __future__ import annotations
 import os
 import sys
 import time
+import traceback
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -116,7 +117,7 @@ def contender(name: str, case: Case, processes: int) -> Run:
         from torchrl.envs import GymWrapper, ParallelEnv
 
         parallel = ParallelEnv(ENVS, lambda: GymWrapper(case.make(), categorical_action_encoding=True))
-        policy = TensorDictModule(policy_of(case), ["pixels" if case.choices else "observation"], ["action"])
+        policy = TensorDictModule(policy_of(case), ["observation"], ["action"])
         return drawing(TorchRLCollector(parallel, policy, frames_per_batch=ENVS * STEPS, total_frames=FRAMES))
     from swath import Collector, MultiSyncCollector
 
@@ -160,7 +161,11 @@ if __name__ == "__main__":
     if sys.argv[1:2] and sys.argv[1] in CONTENDERS:
         warnings.simplefilter("ignore")
         torch.set_num_threads(1)
-        serve(contender(sys.argv[1], CASES[sys.argv[2]], int(sys.argv[3])))
-        os._exit(0)  # the contenders' processes end with this one
+        try:
+            serve(contender(sys.argv[1], CASES[sys.argv[2]], int(sys.argv[3])))
+        except BaseException:  # noqa: BLE001  printed, and the process ends
+            traceback.print_exc()
+            os._exit(1)
+        os._exit(0)  # at once: some contenders wait for processes that do not end
     else:
         sys.exit(main())
