@@ -191,6 +191,7 @@ def test_an_env_that_cannot_be_built_raises_from_the_constructor(build, source, 
         ({"envs_per_worker": None}, "env_processes=2 for a single env; say with envs_per_worker"),
         ({"env": gym.make("CartPole-v1")}, r"env_processes=2 build their own envs: .* no instance \(TimeLimit\)"),
         ({"step_timeout_s": 0}, "step_timeout_s=0 must be"),
+        ({"step_timeout_s": 5, "env_processes": None}, "step_timeout_s=5 is for env processes; set env_processes"),
     ],
 )
 def test_numbers_and_sources_that_do_not_fit_are_refused(build, options, message):

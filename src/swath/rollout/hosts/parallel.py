@@ -61,9 +61,13 @@ def env_processes(number: int | None, timeout_s: float, initializer: Callable[[]
     """Return the processes for an option `env_processes`; `None` for none.
 
     Raises:
-        ValueError: a number below 1.
+        ValueError: a number below 1, or a time limit without processes.
     """
-    return None if number is None else Processes(count("env_processes", number), timeout_s, initializer)
+    if number is None:
+        if timeout_s != Processes.timeout_s:
+            raise ValueError(f"step_timeout_s={timeout_s!r} is for env processes; set env_processes, or leave it out")
+        return None
+    return Processes(count("env_processes", number), timeout_s, initializer)
 
 
 class ProcessName(Name):
