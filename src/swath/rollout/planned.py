@@ -72,7 +72,7 @@ class Planned:
         leaf = replace(spec.action[0], shape=action.shape[len(spec.batch_shape) :], dtype=action.dtype)
         spec = replace(spec, action=(leaf,))
         options = replace(options, first_in_current_mode=False)
-        expected, draws = _call_copy(policy, bound, root, options)
+        expected, draws = _call_copy(policy, bound, root, replace(options, plans=False))
         with preserve_generators(options.device):
             self.policy: BoundPolicy = bind(policy, spec, leaves, options)
             if not draws.equals(GeneratorStates(options.device)):
@@ -153,9 +153,12 @@ class Plans:
     @property
     def status(self) -> str:
         """Return `"on"`, or what stands in the way of a plan; `""` for plain policies of envs that give arrays."""
-        if self._status or self._bound.planned is None:
+        if self._status == "on" or self._bound.planned is None:
             return self._status
-        return self._bound.reason_for_no_plan or "on"
+        reason = self._bound.reason_for_no_plan
+        if not self._status:
+            return reason or "on"
+        return self._status if reason else f"on for the policy only: {self._status}"
 
     def choose(self, state: LoopState, *, renews: bool) -> Planned | None:
         """Return the plan for a fragment that continues from this state, or `None` for TorchRL's own way.

@@ -96,7 +96,7 @@ def _parts(env: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], bool]:
         transforms[:0] = _flat(outer.transform, torchrl_envs.Compose)
         outer = outer.base_env
         _require_own_methods(outer)
-    if outer.is_closed:
+    if type(outer) in (torchrl_envs.GymEnv, torchrl_envs.GymWrapper, torchrl_envs.SerialEnv) and outer.is_closed:
         raise NoPlan("the env is closed")
     if type(outer) is not torchrl_envs.SerialEnv:
         return (outer,), tuple(transforms), False

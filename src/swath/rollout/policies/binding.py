@@ -15,7 +15,7 @@ from functools import partial
 from typing import Any, TypeAlias
 
 import torch
-from tensordict import TensorDictBase, is_leaf_nontensor
+from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from swath.errors import noted
 from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
@@ -24,6 +24,7 @@ from swath.rollout.buffer import Buffer, TensorDictBuffer
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_env
 from swath.rollout.infos import InfoReader
 from swath.rollout.memory import as_tensor, blank_like, copied, equal, zeros_like
+from swath.rollout.plans import plans_mode
 from swath.rollout.policies.calling import (
     BindingOptions,
     BoundPolicy,
@@ -40,6 +41,8 @@ from swath.rollout.policies.outputs import (
     require_fitting,
     require_no_missing,
 )
+from swath.rollout.policies.plan import PlannedCall
+from swath.rollout.policies.tracing import PlanSetting
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.spaces import Leaves
 
@@ -151,17 +154,26 @@ class TensorDictPolicy(BoundPolicy):
         self.draw: Write | None = None
         super().__init__((), [], Memory(spec.batch_shape))
         self._first: Write | None = None
+        self._may_plan, self._declared = False, set[Key]()
+        self._planned_keys, self._planned_groups = list[Key](), set[tuple[str, ...]]()
         self._write = self._make_write(policy, root, options)
         self._state = [under_next(key) for key in self.memory.state]
         self._with_memory(root)
         env_keys = {*keys_of(root), *self.memory.keys}.difference(spec.action_keys)
-        root = (self._first or self._write)(root)
+        if self._first is None and self.planned is not None:
+            root = self._write_by_plan(root, self.planned)
+        else:
+            root = (self._first or self._write)(root)
         self.memory.initialize(self._state, [root.get(key) for key in self._state])
         self.example = [self._with_memory(root)]
         keys = keys_of(root)
-        self.forms = _forms(root, [key for key in keys if key not in env_keys and not is_private(key)])
+        added = [key for key in keys if key not in env_keys]
+        self.forms = _forms(root, [key for key in added if not is_private(key)])
+        if any(is_private(key) or key not in self._declared for key in added):  # it may read them in its next call
+            self.planned = None
         self._groups = {as_tuple(key)[:depth] for key in keys for depth in range(len(as_tuple(key)))}
         self._known = self._names_in(root)
+        self._planned_names = self._names_in(observation[0])
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Return the TensorDict with the policy's outputs.
@@ -178,6 +190,11 @@ class TensorDictPolicy(BoundPolicy):
         """Take over the recurrent state and the form of the outputs of another policy."""
         super().take_over(other)
         self.example, self.forms, self._known = other.example, other.forms, other._known
+
+    def renew_plan(self) -> None:
+        """Make a plan with the next call, if there is none or the policy has changed."""
+        super().renew_plan()
+        self._may_plan = True
 
     def _make_write(self, policy: Any, root: TensorDictBase, options: BindingOptions) -> Write:
         """Return a function that lets the policy write into a TensorDict of the env, on whatever device."""
@@ -196,7 +213,10 @@ class TensorDictPolicy(BoundPolicy):
             out_keys = {as_tuple(key) for key in getattr(policy, "out_keys", None) or ()}
             self.memory = Memory(spec.batch_shape, [k for k in missing if k == IS_INIT or under_next(k) in out_keys])
             self._first = _on_device(policy, options.device, root.device) if options.first_in_current_mode else None
-            return _on_device(with_exploration(policy, options.exploration), options.device, root.device)
+            write = _on_device(with_exploration(policy, options.exploration), options.device, root.device)
+            if options.plans and plans_mode() != "off" and options.device in (None, root.device):
+                self.planned = self._plan(policy, write, root, options)
+            return write
         if kind == "single":  # transforms add other entries to the observation
             keys = tuple(key for key in spec.observation_keys if as_tuple(key)[-1] not in (STEP_COUNT, IS_INIT))
         require_no_missing([key for key in read if key not in keys], spec)
@@ -209,6 +229,37 @@ class TensorDictPolicy(BoundPolicy):
 
         return _on_device(act, options.device, root.device)
 
+    def _plan(self, policy: Any, write: Write, root: TensorDictBase, options: BindingOptions) -> PlannedCall | None:
+        """Return what calls the policy with the entries of a root by a plan; `None` for entries that it cannot take."""
+        keys = self._planned_keys = [*keys_of(root)]
+        self._planned_groups = {as_tuple(key)[:depth] for key in keys for depth in range(1, len(as_tuple(key)))}
+        written = self._declared = {as_key(as_tuple(key)) for key in getattr(policy, "out_keys", None) or ()}
+        if self.memory.keys or not written.isdisjoint(keys) or not self._has_plain_groups(root):
+            return None
+        if not all(type(root.get(key)) is torch.Tensor for key in keys):
+            return None
+        structure = root.empty(recurse=True)
+
+        def plain(*entries: Any) -> TensorDictBase:
+            return write(_set_all(structure.empty(recurse=True), zip(keys, entries, strict=True)))
+
+        within = partial(with_exploration, exploration=options.exploration)
+        setting = (tuple(keys), tuple(root.batch_size), options.device, options.exploration, options.owns_generators)
+        return PlannedCall(policy, plain, within, PlanSetting(*setting))
+
+    def _has_plain_groups(self, root: TensorDictBase) -> bool:
+        """Tell whether the root and its groups are no lazy stacks."""
+        return type(root) is TensorDict and all(type(root.get(path)) is TensorDict for path in self._planned_groups)
+
+    def _write_by_plan(self, root: TensorDictBase, planned: PlannedCall) -> TensorDictBase:
+        entries = [root.get(key) for key in self._planned_keys]
+        outputs = planned(*entries)
+        if type(outputs) is dict:
+            return _set_all(root, outputs.items())
+        if any(outputs.get(key) is not value for key, value in zip(self._planned_keys, entries, strict=True)):
+            self.planned = None  # the policy replaces an entry of the env
+        return root.update(outputs)
+
     def _with_memory(self, root: TensorDictBase) -> TensorDictBase:
         for key, leaf in zip(self.memory.keys, self.memory.leaves, strict=True):
             if leaf is not None:
@@ -219,8 +270,12 @@ class TensorDictPolicy(BoundPolicy):
 
     def _write_checked(self, root: TensorDictBase) -> TensorDictBase:
         """Call the policy, and check that it writes what it wrote at construction."""
-        before = self._names_in(root)
-        written = self._write(root)
+        before, planned = self._names_in(root), self.planned
+        may_plan = planned is not None and (planned.plan is not None or (self._may_plan and planned.is_possible))
+        if planned and may_plan and self._planned_names <= before <= self._known and self._has_plain_groups(root):
+            written = self._write_by_plan(root, planned)
+        else:
+            written = self._write(root)
         added = [as_key(path) for path in self._names_in(written) - before - self._known if not is_private(path)]
         if added:
             raise changed_error(self.name, f"also wrote {', '.join(map(str, added))}", self.forms)
@@ -244,6 +299,12 @@ def keys_of(td: TensorDictBase) -> tuple[Key, ...]:
     """Return the keys of all leaves."""
     keys = td.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     return tuple(as_key(as_tuple(key)) for key in keys)
+
+
+def _set_all(td: TensorDictBase, entries: Iterable[tuple[Key, Any]]) -> TensorDictBase:
+    for key, value in entries:
+        td.set(key, value)
+    return td
 
 
 def _write_random(action_spec: Any, key: Key, root: TensorDictBase) -> TensorDictBase:

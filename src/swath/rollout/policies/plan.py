@@ -118,6 +118,11 @@ class PlannedCall:
         self._checks, self._n_calls = plans_mode() == "check", 0
         self._by_plan: Callable[[Any], Any] | None = None
 
+    @property
+    def is_possible(self) -> bool:
+        """Tell whether there is a plan, or the next call makes it."""
+        return self.reason is None or self.reason is _LATER
+
     def __call__(self, *inputs: Tensor | None) -> Any:
         """Return the outputs `[*B, …]`: a dict, or what the policy returns.
 
