@@ -222,3 +222,51 @@ def test_a_learner_and_evaluations_keep_to_the_mask():
             assert math.isfinite(learner.update(batch)["entropy"])
     for deterministic in (True, False):
         assert evaluate_policy(policy, MaskedEnv, 3, deterministic=deterministic) == (0.0, 0.0)
+
+
+class Guided(gym.Env):
+    """The reward is 1 for the action that `"policy"` shows; `"critic"` tells how many steps are left of 5."""
+
+    observation_space = spaces.Dict(critic=spaces.Box(-1, 1, (2,)), policy=spaces.Box(-1, 1, (1,)))
+    action_space = spaces.Discrete(2)
+
+    def _observe(self):
+        self.wanted = int(self.np_random.integers(2))
+        remaining = np.float32([1 - self.step_count / 5, self.wanted])
+        return {"critic": remaining, "policy": np.float32([2 * self.wanted - 1])}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.step_count = 0
+        return self._observe(), {}
+
+    def step(self, action):
+        reward, self.step_count = float(action == self.wanted), self.step_count + 1
+        return self._observe(), reward, self.step_count == 5, False, {}
+
+
+def test_a_critic_may_see_more_than_the_actor():
+    torch.manual_seed(0)
+    policy = make_policy(Guided.observation_space, Guided.action_space, actor_keys=["policy"])
+    assert policy.in_keys == ["policy", "critic"]
+    learner = PPO(policy, LearnerConfig(minibatch_size=50, learning_rate=1e-2))
+    with Collector(Guided, policy, frames_per_batch=500, total_frames=3_000, envs_per_worker=10, seed=0) as collector:
+        for batch in collector:
+            learner.update(batch)
+            collector.update_policy_weights_()
+        reward = batch["next", "reward"].mean().item()
+    assert reward > 0.9
+    shown, early, late = torch.tensor([[1.0]]), torch.tensor([[1.0, 1.0]]), torch.tensor([[0.2, 1.0]])
+    action = [policy(shown, state, exploration_type=ExplorationType.DETERMINISTIC) for state in (early, late)]
+    assert torch.equal(action[0][1], action[1][1])
+    assert policy.value([shown, early]) > policy.value([shown, late]) + 1
+    assert evaluate_policy(policy, Guided, 3) == (5.0, 0.0)
+
+
+def test_actor_keys_name_entries_or_groups_of_them():
+    nested = spaces.Dict(policy=spaces.Dict(b=spaces.Box(-1, 1, (2,)), a=spaces.Discrete(3)), critic=spaces.Box(0, 1))
+    assert make_policy(nested, spaces.Discrete(2), actor_keys=["policy"]).encoder.features == 5
+    assert make_policy(nested, spaces.Discrete(2), actor_keys=[("policy", "b")]).encoder.features == 2
+    assert make_policy(nested, spaces.Discrete(2)).encoder.features == 6
+    with pytest.raises(ValueError, match=r"actor_keys has 'state'; the entries are"):
+        make_policy(nested, spaces.Discrete(2), actor_keys=["state"])

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from gymnasium import Space, spaces
 
-from swath.keys import ACTION_MASK
+from swath.keys import ACTION_MASK, Key, as_tuple
 from swath.learn.encoders import SMALLEST, Encoder, ImageEncoder, VectorEncoder, channels_first
 from swath.learn.heads import ActionHead, Gaussian, choice_head
 from swath.learn.networks import MLP, ValueNet, activation_named
@@ -50,7 +50,11 @@ class NetworkConfig:
 
 
 def make_policy(
-    observation_space: Space[Any], action_space: Space[Any], config: NetworkConfig | None = None
+    observation_space: Space[Any],
+    action_space: Space[Any],
+    config: NetworkConfig | None = None,
+    *,
+    actor_keys: Sequence[Key] | None = None,
 ) -> NetworkPolicy:
     """Build a policy with a critic for one env's spaces; its weights are drawn from torch's global generator.
 
@@ -63,10 +67,13 @@ def make_policy(
         observation_space: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple (nested).
         action_space: Box of floats, Discrete, MultiDiscrete, MultiBinary.
         config: sizes.
+        actor_keys: the entries that the actor sees, if the critic shall see more: entries of the Dict, or paths. The
+            critic sees all entries, and an env in which the policy acts must have them all.
 
     Raises:
         TypeError: a space of another kind.
-        ValueError: an image inside a Dict or Tuple; a mask without one entry per choice, or no entry but a mask.
+        ValueError: an image inside a Dict or Tuple; a mask without one entry per choice, or no entry but a mask;
+            `actor_keys` that name no entry.
     """
     config, leaves = config or NetworkConfig(), list(observation_leaves(observation_space))
     masks = [leaf for leaf in leaves if leaf.key == ACTION_MASK]
@@ -75,12 +82,41 @@ def make_policy(
         leaves.remove(mask)
     if not leaves:
         raise ValueError(f"observations {observation_space} are only an action mask; give the policy something to see")
-    head, encoder = _head(action_space, config.log_std), _encoder(leaves, config)
-    sizes = (encoder.features, *(() if isinstance(encoder, ImageEncoder) else config.hidden))
-    network = MLP((*sizes, head.inputs), activation=config.activation, out_gain=_POLICY_GAIN)
-    critic = ValueNet(MLP((*sizes, 1), activation=config.activation))
-    in_keys = [leaf.key for leaf in (*leaves, *masks)]
-    return NetworkPolicy(network, head, encoder=encoder, critic=critic, in_keys=in_keys, masked=bool(masks))
+    actor_leaves = leaves if actor_keys is None else _leaves_at(leaves, actor_keys)
+    leaves = [*actor_leaves, *(leaf for leaf in leaves if leaf not in actor_leaves)]
+    head, encoder = _head(action_space, config.log_std), _encoder(actor_leaves, config)
+    critic_encoder = None if actor_keys is None else _encoder(leaves, config)
+    network = MLP((*_sizes(encoder, config), head.inputs), activation=config.activation, out_gain=_POLICY_GAIN)
+    critic = ValueNet(MLP((*_sizes(critic_encoder or encoder, config), 1), activation=config.activation))
+    return NetworkPolicy(
+        network,
+        head,
+        encoder=encoder,
+        critic=critic,
+        in_keys=[leaf.key for leaf in (*leaves, *masks)],
+        critic_encoder=critic_encoder,
+        masked=bool(masks),
+    )
+
+
+def _leaves_at(leaves: Sequence[Leaf], keys: Sequence[Key]) -> list[Leaf]:
+    """Return the leaves at these keys, or below them.
+
+    Raises:
+        ValueError: there is none at one of the keys.
+    """
+    below = list[Leaf]()
+    for key in keys:
+        path = as_tuple(key)
+        matches = [leaf for leaf in leaves if as_tuple(leaf.key)[: len(path)] == path]
+        if not matches:
+            raise ValueError(f"actor_keys has {key!r}; the entries are {[leaf.key for leaf in leaves]}")
+        below += [leaf for leaf in matches if leaf not in below]
+    return below
+
+
+def _sizes(encoder: Encoder, config: NetworkConfig) -> tuple[int, ...]:
+    return (encoder.features, *(() if isinstance(encoder, ImageEncoder) else config.hidden))
 
 
 def default_config(observation_space: Space[Any], action_space: Space[Any]) -> LearnerConfig:

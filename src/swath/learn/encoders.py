@@ -79,9 +79,15 @@ class Standardise(nn.Module):
 
 
 class Encoder(nn.Module):
-    """Encoder of a policy's input entries, `[*B, …]` each, to features `[*B, features]`."""
+    """Encoder of a policy's input entries, `[*B, …]` each, to features `[*B, features]`.
+
+    Attributes:
+        features: number of features.
+        entries: number of entries.
+    """
 
     features: int
+    entries: int = 1
 
     def update(self, entries: Sequence[Tensor]) -> Change | None:
         """Update running statistics with observations `[N, …]`.
@@ -103,7 +109,7 @@ class VectorEncoder(Encoder):
 
     def __init__(self, leaves: Sequence[Leaf], *, standardise: bool) -> None:
         super().__init__()
-        self.features = sum(spaces.flatdim(leaf.space) for leaf in leaves)
+        self.features, self.entries = sum(spaces.flatdim(leaf.space) for leaf in leaves), len(leaves)
         self.standardise = Standardise(self.features) if standardise else None
         self._flatteners = [_flattener(leaf) for leaf in leaves]
         self._is_flat = len(leaves) == 1 and len(leaves[0].shape) == 1 and leaves[0].dtype == np.float32

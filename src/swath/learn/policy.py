@@ -3,6 +3,8 @@
 ```
  observation entries ──▶ encoder ──▶ features ─┬─▶ network ──▶ mask ──▶ head ──▶ action, log-probability
                                                └─▶ critic ──▶ state value
+
+ all entries ──▶ critic_encoder ──▶ features ─────▶ critic        where the critic sees more than the actor
 ```
 """
 
@@ -32,6 +34,8 @@ class NetworkPolicy(nn.Module):
         encoder: from the entries of `in_keys` to features; `None` passes the only entry on.
         critic: from features to values `[*B]`, for a learner.
         in_keys: the observation entries, in the encoder's order; last the action mask, if there is one.
+        critic_encoder: from all entries except the mask to the critic's features; the encoder then gets the first
+            ones, as many as it takes. `None`: the critic gets the encoder's features.
         masked: whether the last entry is an action mask, no input of the encoder: actions with a 0 in it are
             impossible, for sampling, log-probabilities and entropies.
 
@@ -47,6 +51,7 @@ class NetworkPolicy(nn.Module):
         encoder: Encoder | None = None,
         critic: ValueNet | None = None,
         in_keys: Sequence[Key] = (OBSERVATION,),
+        critic_encoder: Encoder | None = None,
         masked: bool = False,
     ) -> None:
         super().__init__()
@@ -54,6 +59,11 @@ class NetworkPolicy(nn.Module):
             raise TypeError(f"masked=True for {type(head).__name__}: only choices can be masked; leave it out")
         self.masked = masked
         self.network, self.head, self.encoder, self.critic = network, head, encoder, critic
+        self.critic_encoder = critic_encoder
+        last = len(in_keys) - masked
+        self._critic_entries = self._actor_entries = slice(last)
+        if critic_encoder is not None and encoder is not None:
+            self._actor_entries = slice(encoder.entries)
         self.in_keys: list[Key] = list(in_keys)
         self.out_keys: list[Key] = [ACTION, LOG_PROB]
 
@@ -69,10 +79,9 @@ class NetworkPolicy(nn.Module):
 
         RANDOM samples; every other type chooses the most probable action.
         """
-        encoder, head, masked = self.encoder, self.head, self.masked
-        entries = observation[:-1] if masked else observation
-        out = self.network(entries[0] if encoder is None else encoder(*entries))
-        if masked:
+        encoder, head = self.encoder, self.head
+        out = self.network(observation[0] if encoder is None else encoder(*observation[self._actor_entries]))
+        if self.masked:
             out = self._mask(out, observation)
         return head.sample(out) if exploration_type is ExplorationType.RANDOM else head.mode(out)
 
@@ -84,7 +93,8 @@ class NetworkPolicy(nn.Module):
         """
         features = self._features(observation)
         out = self._mask(self.network(features), observation)
-        return self.head.log_prob(out, action), self.head.entropy(out), self.require_critic()(features)
+        value = self.require_critic()(self._critic_features(observation, features))
+        return self.head.log_prob(out, action), self.head.entropy(out), value
 
     def value(self, observation: Sequence[Tensor]) -> Tensor:
         """Return state values `[*B]`, with gradients.
@@ -92,7 +102,7 @@ class NetworkPolicy(nn.Module):
         Raises:
             ValueError: there is no critic.
         """
-        values: Tensor = self.require_critic()(self._features(observation))
+        values: Tensor = self.require_critic()(self._critic_features(observation))
         return values
 
     def update_encoder(self, observation: Sequence[Tensor]) -> None:
@@ -100,8 +110,11 @@ class NetworkPolicy(nn.Module):
 
         An `MLP` absorbs the change into its first layer, so that the policy's actions do not change.
         """
-        change = None if self.encoder is None else self.encoder.update(self._unmasked(observation))
-        for network in (self.network, self.critic and self.critic.network):
+        actor_change = None if self.encoder is None else self.encoder.update(observation[self._actor_entries])
+        critic_change = actor_change
+        if self.critic_encoder is not None:
+            critic_change = self.critic_encoder.update(observation[self._critic_entries])
+        for network, change in ((self.network, actor_change), (self.critic and self.critic.network, critic_change)):
             if change is not None and isinstance(network, MLP):
                 network.absorb(*change)
 
@@ -117,13 +130,18 @@ class NetworkPolicy(nn.Module):
             )
         return self.critic
 
-    def _unmasked(self, observation: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Return the observation without the mask."""
-        return observation[:-1] if self.masked else observation
-
     def _features(self, observation: Sequence[Tensor]) -> Tensor:
-        features: Tensor = observation[0] if self.encoder is None else self.encoder(*self._unmasked(observation))
+        encoder = self.encoder
+        features: Tensor = observation[0] if encoder is None else encoder(*observation[self._actor_entries])
         return features
+
+    def _critic_features(self, observation: Sequence[Tensor], features: Tensor | None = None) -> Tensor:
+        """Return the critic's features; `features` are the actor's, if they are known."""
+        encoder = self.critic_encoder
+        if encoder is None:
+            return self._features(observation) if features is None else features
+        own_features: Tensor = encoder(*observation[self._critic_entries])
+        return own_features
 
     def _mask(self, out: Tensor, observation: Sequence[Tensor]) -> Tensor:
         """Mask the logits of forbidden actions."""
