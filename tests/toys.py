@@ -18,8 +18,8 @@ from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
 
-DEADLINE_S = 240.0
-"""The deadline for actions that take seconds on a busy machine: half the time limit of a test."""
+DEADLINE_S = 900.0
+"""The deadline for actions that take seconds, a minute on a busy machine: half the time limit of a test."""
 
 LARGE = 3_000_000
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-PATIENCE_S = 400.0
+from toys import DEADLINE_S
 
 BEGIN = """
 import os, sys
@@ -67,7 +67,7 @@ def run(program):
         check=False,
         capture_output=True,
         text=True,
-        timeout=PATIENCE_S,
+        timeout=DEADLINE_S,
     )
     assert (done.returncode, done.stderr) == (0, "")
     return done.stdout

@@ -10,6 +10,7 @@ from tempfile import TemporaryDirectory
 import pytest
 
 import swath
+from toys import DEADLINE_S
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "ray_nodes.py"
 SURROUNDINGS = {
@@ -33,7 +34,7 @@ def test_a_node_is_lost_and_another_comes_while_batches_go_on():
             env={**os.environ, **SURROUNDINGS, "RAY_TMPDIR": folder, "RAY_ADDRESS": ""},
             capture_output=True,
             text=True,
-            timeout=400,
+            timeout=DEADLINE_S,
             check=False,
         )
     assert run.returncode == 0, run.stderr

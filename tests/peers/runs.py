@@ -6,6 +6,7 @@ import sys
 from textwrap import dedent
 
 from peers.shim import FOLDER
+from toys import DEADLINE_S
 
 
 def write(file, text):
@@ -18,7 +19,7 @@ def run(folder, *command):
     path = os.pathsep.join(filter(None, (str(FOLDER.parent), os.environ.get("PYTHONPATH"))))
     surroundings = {"cwd": folder, "env": {**os.environ, "PYTHONPATH": path}}
     child = subprocess.run(
-        [sys.executable, *command], capture_output=True, text=True, timeout=200, check=False, **surroundings
+        [sys.executable, *command], capture_output=True, text=True, timeout=DEADLINE_S, check=False, **surroundings
     )
     assert child.returncode == 0, child.stdout + child.stderr
     return child.stdout

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from swath.report.atomic import replacing
+from toys import DEADLINE_S
 
 KILLED = """
 import os, sys
@@ -16,7 +17,7 @@ with replacing(sys.argv[1], folder=sys.argv[2] == "folder"):
 
 
 def die_while_writing(path, kind):
-    ended = subprocess.run([sys.executable, "-c", KILLED, path, kind], timeout=300, check=False)
+    ended = subprocess.run([sys.executable, "-c", KILLED, path, kind], timeout=DEADLINE_S, check=False)
     assert ended.returncode == -signal.SIGKILL
 
 
