@@ -16,10 +16,10 @@ from swath.report.sinks import read_rows
 RUN = Path("runs/CartPole-v1-seed0")
 
 
-def result_of(reward, seconds=0.0):
+def result_of(reward, seconds=0.0, n_frames=10**9):
     kinds = ("", "_ci_low", "_ci_high", "_std", "_min", "_max", "_median", "_iqm")
     names = {"num_episodes": 1, "episode_length": 3, "step": 0, "fps": 1.0, "duration_s": seconds}
-    names |= {"frames": 10**9 if seconds else 0, **{f"reward{kind}": reward for kind in kinds}}
+    names |= {"frames": n_frames if seconds else 0, **{f"reward{kind}": reward for kind in kinds}}
     return EvalResult(
         {f"eval/{name}": value for name, value in names.items()}, episodes_of({0: (reward, 3, True, False, 1)})
     )
@@ -97,3 +97,12 @@ def test_by_default_evaluations_take_at_most_a_quarter_of_the_frames_or_of_the_t
     assert evaluator.steps == [0, 640]
     evaluator, _, _ = train(*map(result_of, range(6)), every=None)
     assert evaluator.steps == [0, 128, 256, 384, 512, 640]
+
+
+def test_evaluations_of_all_sessions_take_at_most_a_quarter(swath, monkeypatch):
+    evaluator = FakeEvaluator([result_of(1.0, seconds=1e6, n_frames=100) for _ in range(3)], 1)
+    monkeypatch.setattr(module.parts, "make_evaluator", lambda config, policy: evaluator)
+    assert swath("train", "CartPole-v1", "--frames", "640", *SMALL, "--no-video", "--log", "csv")[0] == 0
+    assert evaluator.steps == [0, 640]
+    assert swath("train", "--resume", RUN, "--frames", "1280", "--no-video")[0] == 0
+    assert evaluator.steps == [0, 640, 1280]

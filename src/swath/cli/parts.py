@@ -206,6 +206,8 @@ class RunProgress:
         version: of the policy's weights.
         evaluation: the last one; its `step` is the frame count of its policy.
         best: the best mean return of an evaluation.
+        evaluation_frames: number of frames in all evaluations.
+        evaluation_seconds: of all evaluations.
     """
 
     frames: int = 0
@@ -213,6 +215,8 @@ class RunProgress:
     version: int = 0
     evaluation: EvalResult | None = None
     best: float = -inf
+    evaluation_frames: float = 0.0
+    evaluation_seconds: float = 0.0
 
 
 @dataclass(frozen=True)

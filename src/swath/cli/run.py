@@ -117,9 +117,8 @@ class Run:
                 self.collector.load_state_dict(parts.with_weights(saved.state["collector"], weights))
                 torch.set_rng_state(saved.state["random_state"])
             self.progress, self._resume_at = saved.progress, saved.progress.frames
-        done = self.progress.frames
+        done, self._seconds_evaluated_before = self.progress.frames, self.progress.evaluation_seconds
         self._end = done + ceil((config.frames - done) / batch) * batch  # of the last batch
-        self._evaluation_frames, self._evaluation_seconds = 0.0, 0.0
         self._rows: deque[PendingRow] = deque()
 
     @property
@@ -193,7 +192,8 @@ class Run:
         """Show the progress of the run, and return the collector's numbers."""
         stats = self.collector.stats("both")
         shown = {short: losses[name] for name, short in SHOWN.items() if name in losses}
-        further = {"total_frames": self._end, "seconds_evaluating": self._evaluation_seconds}
+        seconds = self.progress.evaluation_seconds - self._seconds_evaluated_before
+        further = {"total_frames": self._end, "seconds_evaluating": seconds}
         self._display.show({**stats, **further}, shown)
         return stats
 
@@ -209,9 +209,9 @@ class Run:
         progress, last = self.progress, self.progress.evaluation
         planned = MAX_EVALUATION_SHARE * (progress.frames or self.config.frames)
         if last is None:
-            return self._evaluation_frames + self.config.eval_episodes * self._episode_length() <= planned
-        of_frames = self._evaluation_frames + last["eval/frames"] <= planned
-        seconds = self._evaluation_seconds + last["eval/duration_s"]
+            return progress.evaluation_frames + self.config.eval_episodes * self._episode_length() <= planned
+        of_frames = progress.evaluation_frames + last["eval/frames"] <= planned
+        seconds = progress.evaluation_seconds + last["eval/duration_s"]
         return of_frames or bool(seconds <= MAX_EVALUATION_SHARE * progress.seconds)
 
     def _episode_length(self) -> float:
@@ -262,8 +262,8 @@ class Run:
         """Write a row, then its checkpoint: a resumed run drops later rows, but cannot add missing ones."""
         progress, is_best = self.progress, False
         if result is not None:
-            self._evaluation_frames += result["eval/frames"]
-            self._evaluation_seconds += result["eval/duration_s"]
+            progress.evaluation_frames += result["eval/frames"]
+            progress.evaluation_seconds += result["eval/duration_s"]
             result["eval/policy_version"] = row.progress.version
             row.metrics.update({name: value for name, value in result.items() if name not in UNLOGGED})
             self._display.show_evaluation(result)
@@ -272,7 +272,8 @@ class Run:
         if row.metrics:
             self._sink.log(row.progress.frames, row.metrics)
         if row.state is not None:
-            now = replace(row.progress, evaluation=progress.evaluation, best=progress.best)
+            of_evaluations = ("evaluation", "best", "evaluation_frames", "evaluation_seconds")
+            now = replace(row.progress, **{name: getattr(progress, name) for name in of_evaluations})
             for file in (self.folder.best, self.folder.checkpoint) if is_best else (self.folder.checkpoint,):
                 parts.save_run(file, row.state, now)
 
