@@ -64,7 +64,7 @@ def made_of(make, policy=Foreseen, **settings):
 def waiting_steps(worker):
     """Discard the env steps that were not handed out; return their number."""
     before = worker.counters["env_steps_discarded"]
-    worker.envs.sampler.discard_waiting()
+    worker.sampler.discard_waiting()
     return worker.counters["env_steps_discarded"] - before
 
 

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, NamedTuple, TypeAlias, TypeVar
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -24,9 +24,9 @@ from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.loop import LoopState, Rules, Step, StepLimit, steps
 from swath.rollout.spaces import Array, Leaves
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, is_state_in
-from swath.rollout_workers.batches.sample_batch import SampleBatch, concat
+from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat
 from swath.rollout_workers.callbacks import listener
-from swath.rollout_workers.config.policy_spec import with_worker_argument
+from swath.rollout_workers.config.policy_spec import map_to_default, with_worker_argument
 from swath.rollout_workers.metrics import RolloutMetrics
 from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
@@ -42,7 +42,7 @@ from swath.rollout_workers.sampling.policy_rows import (
     labels_of,
     select,
 )
-from swath.rollout_workers.sampling.slots import Episode, Quota, Slots
+from swath.rollout_workers.sampling.slots import LONE_AGENT, Episode, Quota, Slots
 
 # By agent: policy id, policy, and its rows of an episode before they are post-processed.
 Originals: TypeAlias = dict[Any, tuple[str, Any, SampleBatch]]
@@ -231,7 +231,8 @@ def _add_sequences(policy: Any, batch: SampleBatch, lengths: Sequence[int]) -> S
     return SampleBatch(columns, _max_seq_len=limit, _num_grad_updates=batch.num_grad_updates)
 
 
-T = TypeVar("T")
+Complete: TypeAlias = Callable[[dict[str, SampleBatch], int], SampleBatch | MultiAgentBatch]
+"""Makes the batch to hand out of batches by policy id, and the number of their env steps."""
 
 # Callbacks that take episodes: before the reset, before the first action, after each step, at the end.
 _EVENTS = ("on_episode_created", "on_episode_start", "on_episode_step", "on_episode_end")
@@ -247,52 +248,56 @@ class Sampler:
     """Collects from B envs. Used by one thread at a time.
 
     Args:
-        envs: of a worker.
-        lone_policy: the id of the policy that acts in all envs, which have one agent each; None: they have several.
-        quota: when a batch is complete.
+        envs: of a worker that has its policies.
+        complete: makes the batch to hand out.
 
     Attributes:
         counts: numbers of steps and episodes.
         agents: the loop's actor.
+
+    Raises:
+        ValueError: several policies for envs with one agent, a larger `num_envs_per_env_runner` than the vector env has
+            sub-envs, or a policy that requires a view that is not served.
     """
 
-    def __init__(self, envs: Any, lone_policy: str | None, quota: Quota) -> None:
-        self.counts, self._envs, self._worker, self._quota = envs.counts, envs, envs.worker, quota
-        self._failures, self._timer, n_envs = envs.failures, envs.timer, envs.host.spec.num_envs
-        self._slots = Slots(envs.worker, n_envs)
-        self._lone_rows = None if lone_policy is None else self._slots.rows_of(lone_policy)
-        kind: type[LoneAgents | ManyAgents] = ManyAgents if lone_policy is None else LoneAgents
+    def __init__(self, envs: Any, complete: Complete) -> None:
+        self.counts, self._envs, self._worker, self._complete = envs.counts, envs, envs.worker, complete
+        policy_ids = sorted(envs.worker.policy_map)
+        if len(policy_ids) > 1 and not envs.has_agents:
+            raise ValueError(f"policies {policy_ids} for {envs.first}, which has one agent; give one policy")
+        self._failures, self._timer = envs.failures, envs.timer
+        self._slots = Slots(envs.worker, envs.num_envs)
+        self._lone_rows = None if envs.has_agents else self._slots.rows_of(policy_ids[0])
+        self._quota = Quota.of(envs)
+        kind: type[LoneAgents | ManyAgents] = ManyAgents if envs.has_agents else LoneAgents
         self.agents = kind(envs.host, self._slots, envs.timer, partial(self._call, "on_episode_start"))
         self._maker = BatchMaker(envs.worker, self._slots, envs.unroll_ids)
         listeners = {event: listener(envs.worker.callbacks, event) for event in _EVENTS}
         self._listeners = {event: callback for event, callback in listeners.items() if callback is not None}
-        self._state = LoopState([], list(range(n_envs)))
+        self._state = LoopState([], list(range(envs.num_envs)))
         self._rules = Rules(StepLimit(envs.host.spec), self._begin, envs.failures)
         self._ended: list[Episode] = []
         self._warned: set[int] = set()
 
-    def sample(
-        self,
-        quota: Quota,
-        version: int,
-        explore: bool | None,
-        complete: Callable[[dict[str, SampleBatch], int], T],
-    ) -> T:
-        """Collect until the quota is reached; return what `complete` makes of the batches.
+    def sample(self, explore: bool | None, *, force_reset: bool) -> SampleBatch | MultiAgentBatch:
+        """Collect until there is enough for a batch by the present config, and return it.
 
         Args:
-            quota: when this batch is complete, and later ones until another quota is given.
-            version: of the policies.
             explore: whether actions are sampled; None: as the settings of each policy say.
-            complete: gets the batches by policy id, and the number of their env steps.
+            force_reset: begin new episodes in all envs.
 
         Raises:
             Exception: what an env, a policy, a filter or a callback raised, as its own type with a note. The next call
                 goes on, and hands out the transitions that were made; they are lost only if making their batch fails.
         """
-        self._quota, slots = quota, self._slots
+        if self._lone_rows is not None:
+            self._lone_rows = self._use_present_policy(self._lone_rows)
+        if force_reset:
+            self.start_over()
+        slots, quota = self._slots, Quota.of(self._envs)
+        self._quota = quota
         self._discard_replaced()
-        slots.prepare(version, explore)
+        slots.prepare(self._worker.policy_version, explore)
         agents: Any = self.agents
         source = steps(agents, agents, self._state, self._rules)
         try:
@@ -308,20 +313,7 @@ class Sampler:
         finally:  # the next call may have other weights
             for rows in slots.policies.values():
                 rows.add_values()
-        return self._hand_out(cuts, complete)
-
-    def use_policy_of(self, policies: Mapping[str, Any]) -> str | None:
-        """Let the worker's first policy act in envs with one agent if the acting one was removed; return its id.
-
-        Then running episodes are given up, and transitions that were not handed out are discarded.
-        """
-        rows = self._lone_rows
-        if rows is not None and policies and policies.get(rows.policy_id) is not rows.policy:
-            self.start_over()
-            self.discard_waiting()
-            self._discard_replaced()
-            rows = self._lone_rows = self._slots.rows_of(next(iter(policies)))
-        return None if rows is None else rows.policy_id
+        return self._hand_out(cuts)
 
     def start_over(self) -> None:
         """Give up all running episodes; the next step is the first of new ones."""
@@ -337,6 +329,27 @@ class Sampler:
         _, env_steps = self._slots.hand_out(self._slots.clocks.copy())
         self.counts["env_steps_discarded"] += env_steps
         self._end()
+
+    def _use_present_policy(self, rows: PolicyRows) -> PolicyRows:
+        """Return the rows of the policy that acts in envs with one agent: the worker's first if that one was removed.
+
+        Then running episodes are given up, and transitions that were not handed out are discarded.
+
+        Raises:
+            KeyError: the mapping names another policy.
+        """
+        policies, mapping = self._worker.policy_map, self._worker.policy_mapping_fn
+        if policies and policies.get(rows.policy_id) is not rows.policy:
+            self.start_over()
+            self.discard_waiting()
+            self._discard_replaced()
+            rows = self._slots.rows_of(next(iter(policies)))
+        if mapping is not map_to_default:
+            policy_id = with_worker_argument(mapping)(LONE_AGENT, None, worker=self._worker)
+            if policy_id != rows.policy_id:
+                reason = f"in an env with one agent {rows.policy_id!r} acts"
+                raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {LONE_AGENT!r}; {reason}")
+        return rows
 
     def _discard_replaced(self) -> None:
         """Discard the episodes of agents whose policy id belongs to another policy now."""
@@ -455,15 +468,15 @@ class Sampler:
         else:
             self._slots.truncate(env)
 
-    def _hand_out(self, cuts: Array, complete: Callable[[dict[str, SampleBatch], int], T]) -> T:
-        """Hand out all transitions before the cuts, and return what `complete` makes of their batches."""
+    def _hand_out(self, cuts: Array) -> SampleBatch | MultiAgentBatch:
+        """Return the batch of all transitions before the cuts."""
         slots = self._slots
         parts, env_steps = slots.hand_out(cuts)
         try:
             batches = self._maker.make(parts)
             self._end()
-            n_rows = sum(batch.count for batch in batches.values())
-            result = complete(batches, env_steps)
+            n_rows = sum(rows.count for rows in batches.values())
+            batch = self._complete(batches, env_steps)
         except BaseException:
             self.counts["env_steps_discarded"] += env_steps
             raise
@@ -471,4 +484,4 @@ class Sampler:
             slots.make_room()
         self.counts["env_steps_sampled"] += env_steps
         self.counts["agent_steps_sampled"] += n_rows
-        return result
+        return batch

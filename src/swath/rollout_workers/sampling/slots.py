@@ -185,17 +185,18 @@ class Quota:
     by_agents: bool
 
     @classmethod
-    def of(cls, config: Any, worker_index: int, num_envs: int, *, many_agents: bool) -> Quota:
-        """Read the quota from the present `AlgorithmConfig`.
+    def of(cls, envs: Any) -> Quota:
+        """Read the quota for envs from the present config of their worker.
 
         Raises:
             ValueError: `num_envs_per_env_runner` is larger than the number of sub-envs.
         """
-        wanted, whole_episodes = config.num_envs_per_env_runner, config.batch_mode == "complete_episodes"
-        if wanted > num_envs:
-            raise ValueError(f"num_envs_per_env_runner={wanted}, but the vector env has {num_envs} sub-envs")
-        by_agents = many_agents and config.count_steps_by == "agent_steps"
-        return cls(config.get_rollout_fragment_length(worker_index), wanted, whole_episodes, by_agents)
+        config, wanted = envs.worker.config, envs.worker.config.num_envs_per_env_runner
+        if wanted > envs.num_envs:
+            raise ValueError(f"num_envs_per_env_runner={wanted}, but the vector env has {envs.num_envs} sub-envs")
+        by_agents = envs.has_agents and config.count_steps_by == "agent_steps"
+        length = config.get_rollout_fragment_length(envs.worker.worker_index)
+        return cls(length, wanted, config.batch_mode == "complete_episodes", by_agents)
 
 
 class Slots:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import count
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
 import gymnasium as gym
 
@@ -15,13 +15,10 @@ from swath.rollout.failures import VoidRows
 from swath.rollout.hosts.base import ArrayHost, close_on_failure
 from swath.rollout.hosts.gymnasium import EnvListHost, MultiAgentHost
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
-from swath.rollout_workers.batches.sample_batch import SampleBatch
-from swath.rollout_workers.config.policy_spec import env_space, map_to_default, with_worker_argument
+from swath.rollout_workers.config.policy_spec import env_space
 from swath.rollout_workers.env_runner import EnvContext
 from swath.rollout_workers.metrics import COUNTERS, MetricsLog, PerfStats
 from swath.rollout_workers.multi_agent_env import MultiAgentEnv, as_multi_agent
-from swath.rollout_workers.sampling.sampler import Sampler
-from swath.rollout_workers.sampling.slots import LONE_AGENT, Quota
 from swath.rollout_workers.vector_env import OwnVectorHost, VectorEnv
 from swath.rollout_workers.worker.setup import Seeds
 
@@ -32,8 +29,6 @@ SERVED = (
 
 LONGEST_DELAY = 5.0
 """Most seconds before a sub-env is rebuilt, unless the first delay is longer."""
-
-T = TypeVar("T")
 
 
 class Envs:
@@ -49,6 +44,7 @@ class Envs:
         contexts: by number of the sub-env; copies for all but the first sub-env of a vector env.
         host: steps the envs.
         num_envs: number of sub-envs.
+        has_agents: the sub-envs have several agents.
         observation_space: of one sub-env, before preprocessing.
         action_space: of one sub-env, before preprocessing.
         failures: handles envs that raise.
@@ -57,15 +53,12 @@ class Envs:
         counts: what was sampled and discarded, by `COUNTERS`.
         episode_ids: the next ids of episodes, never used before.
         unroll_ids: the next ids of chunks, never used before.
-        sampler: samples with the policies; created by `begin_sampling`, once these exist.
 
     Raises:
         TypeError: the creator returns another object, or envs with spaces of another kind.
         ValueError: envs that differ in their spaces, or the same env twice.
         Exception: what the creator, the check or a callback raised, as its own type with a note.
     """
-
-    sampler: Sampler
 
     def __init__(self, worker: Any, validate: Callable[[Any, EnvContext], Any] | None) -> None:
         self.worker, self._validate = worker, validate
@@ -78,7 +71,7 @@ class Envs:
             if not envs:
                 return
             self.host = self._host_of(envs)
-            self._has_agents = isinstance(envs[0], MultiAgentEnv)
+            self.has_agents = isinstance(envs[0], MultiAgentEnv)
             self.observation_space, self.action_space = env_space(envs[0], "observation"), env_space(envs[0], "action")
             self.num_envs, self.stop = self.host.spec.num_envs, self.host.close
             self._rebuilds = [0] * self.num_envs
@@ -86,7 +79,9 @@ class Envs:
                 self.contexts[number] = worker.env_context.copy_with_overrides(vector_index=number)
             rebuild = self._rebuild if isinstance(self.host, EnvListHost | MultiAgentHost) else None
             self.failures = VoidRows(self._restarts(), rebuild, self._next_seed)
-            self._seed()
+            first_id = (worker.worker_index << WORKER_BITS) + (worker.life << LIFE_BITS)
+            self.episode_ids, self.unroll_ids = count(first_id), count(first_id)
+            self.failures.set_seeds(None if worker.seeds is None else worker.seeds.env_seeds(self.num_envs))
 
     @property
     def first(self) -> Any:
@@ -109,49 +104,6 @@ class Envs:
 
     envs = property(get_sub_environments)
 
-    def begin_sampling(self) -> None:
-        """Create the sampler, once the worker has its policies.
-
-        Raises:
-            ValueError: several policies for an env with one agent, a larger `num_envs_per_env_runner` than the vector
-                env has sub-envs, or a policy that requires a view that is not served.
-        """
-        if not self._has_agents and len(self.worker.policy_map) > 1:
-            ids = sorted(self.worker.policy_map)
-            raise ValueError(f"policies {ids} for {self.first}, which has one agent; give one policy")
-        lone_policy = None if self._has_agents else next(iter(self.worker.policy_map))
-        self.sampler = Sampler(self, lone_policy, self._quota())
-
-    def sample(
-        self, complete: Callable[[dict[str, SampleBatch], int], T], *, explore: bool | None, force_reset: bool
-    ) -> T:
-        """Return what `complete` makes of the sampled batches.
-
-        Args:
-            complete: gets the batches by policy id, and the number of their env steps.
-            explore: whether actions are sampled; None: as the settings of each policy say.
-            force_reset: begin new episodes in all envs.
-        """
-        if not self._has_agents:
-            self._use_present_policy()
-        if force_reset:
-            self.sampler.start_over()
-        return self.sampler.sample(self._quota(), self.worker.policy_version, explore, complete)
-
-    def _use_present_policy(self) -> None:
-        """Let another policy act if the acting one was removed; check that the mapping names the acting policy."""
-        mapping, lone_policy = self.worker.policy_mapping_fn, self.sampler.use_policy_of(self.worker.policy_map)
-        if mapping is not map_to_default:
-            policy_id = with_worker_argument(mapping)(LONE_AGENT, None, worker=self.worker)
-            if policy_id != lone_policy:
-                reason = f"in an env with one agent {lone_policy!r} acts"
-                raise KeyError(f"policy_mapping_fn gave {policy_id!r} for agent {LONE_AGENT!r}; {reason}")
-
-    def _quota(self) -> Quota:
-        """Return the quota of a batch by the present config."""
-        config, index = self.worker.config, self.worker.worker_index
-        return Quota.of(config, index, self.num_envs, many_agents=self._has_agents)
-
     def _restarts(self) -> Restarts | None:
         """Return how often envs that raise are rebuilt; None if that is not allowed."""
         config = self.worker.config
@@ -159,13 +111,6 @@ class Envs:
             return None
         delay, max_restarts = config.delay_between_sub_environment_restarts_s, config.max_num_sub_environment_restarts
         return Restarts(max_restarts, backoff_s=delay, backoff_max_s=max(LONGEST_DELAY, delay))
-
-    def _seed(self) -> None:
-        seeds = self.worker.seeds
-        first = (self.worker.worker_index << WORKER_BITS) + (self.worker.life << LIFE_BITS)
-        self.episode_ids, self.unroll_ids = count(first), count(first)
-        self.failures.give_up_episodes()
-        self.failures.set_seeds(None if seeds is None else seeds.env_seeds(self.num_envs))
 
     def _rebuild(self, env: int) -> None:
         assert isinstance(self.host, EnvListHost | MultiAgentHost)

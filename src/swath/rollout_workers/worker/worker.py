@@ -28,6 +28,7 @@ from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.learning import join_ranks, learn_in_passes, leave_ranks
 from swath.rollout_workers.policies.torch import device_of
 from swath.rollout_workers.processing import Preprocessor
+from swath.rollout_workers.sampling.sampler import Sampler
 from swath.rollout_workers.worker import policies
 from swath.rollout_workers.worker.envs import Envs
 from swath.rollout_workers.worker.policies import Batch, NewPolicy, Weights
@@ -85,6 +86,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
     policy_version = 0
     weights_seq_no: int | None = None
     learns_on_ranks = is_stopped = False
+    sampler: Sampler | None = None
 
     @with_options(RolloutOptions)
     def __init__(self, options: RolloutOptions) -> None:
@@ -548,7 +550,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
             for policy_id, spec in setup.items():
                 policies.build_policy(self, policy_id, spec, None, None)
             if self.envs is not None:
-                self.envs.begin_sampling()
+                self.sampler = Sampler(self.envs, self._complete)
 
     @contextmanager
     def _working(self) -> Iterator[None]:
@@ -575,11 +577,11 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         if self._reader is not None:
             rows = self._reader.next(self.total_rollout_fragment_length)
             return self._complete({DEFAULT_POLICY_ID: rows}, rows.count)
-        if self.envs is None:
+        if self.sampler is None:
             way_out = "set create_env_on_local_worker=True or create_local_env_runner=True, or give an env_creator"
             raise ValueError(f"worker {self.worker_index} has no env to sample from; {way_out}")
         with noted(f"worker {self.worker_index}, which sampled (policy version {self.policy_version})"):
-            return self.envs.sample(self._complete, explore=explore, force_reset=force_reset)
+            return self.sampler.sample(explore, force_reset=force_reset)
 
     def _complete(self, batches: dict[str, SampleBatch], env_steps: int) -> Batch:
         """Return the batch to hand out, after callbacks have seen it."""
