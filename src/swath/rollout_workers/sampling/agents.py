@@ -41,8 +41,6 @@ class Agents(ABC):
         rebuild: builds the envs again.
     """
 
-    has_state = True
-
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         self.slots, self._host, self._timer, self._announce = slots, host, timer, announce
         self.spec, self.rebuild, self._envs = host.spec, host.rebuild, range(host.spec.num_envs)
@@ -59,10 +57,6 @@ class Agents(ABC):
             if not episode.has_begun:
                 episode.has_begun = True
                 self._started_envs.append(env)
-
-    def rewind(self) -> None:
-        """Raise `RuntimeError`: the envs of rollout workers repeat no step."""
-        raise RuntimeError("the steps of a rollout worker are not taken back")
 
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env.
@@ -110,7 +104,6 @@ class LoneAgents(Agents):
             ids, ends = np.delete(rows.all_ids, step.void), ends.without(step.void)
             step.reward = np.zeros(len(reward))
             step.reward[ids] = rows.end(ids, reward[ids], clocks[ids])
-            rows.fresh += step.void
         else:
             step.reward = rows.end(ALL, reward, clocks)
         if ends.envs.size:

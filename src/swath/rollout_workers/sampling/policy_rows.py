@@ -99,7 +99,6 @@ class PolicyRows:
         agents: ids of the agents, by slot.
         infos: that came with the latest observations, by slot; a tuple has the infos of all envs.
         has_infos: whether there were any.
-        fresh: slots whose agents have not acted in their episode.
         parts: the transitions that were not handed out.
 
     Raises:
@@ -127,16 +126,16 @@ class PolicyRows:
         zeros = (np.zeros(leaf.shape, leaf.dtype) for leaf in self._acted)
         self._action = build_value(space, zeros)
         self._action_form = np.asarray(None) if isinstance(self._action, dict | tuple) else self._action
-        # Columns that agents take along from step to step, with what they begin with; their leaves `[S, …]`; and which
-        # leaves of what is kept of an answer they are in the next step.
+        # Columns that agents take along from step to step, with what they begin with; and the leaves of that.
         self._carried: dict[str, Any] = {f"{STATE_IN}{i}": state for i, state in enumerate(self._initial)}
         wanted = self.wanted.input | self.wanted.batch
         if ColumnNames.PREV_ACTIONS in wanted:
             self._carried[ColumnNames.PREV_ACTIONS] = self._action
         self._takes_reward_along = ColumnNames.PREV_REWARDS in wanted
-        self._before: Leaves = []
+        self._first = leaves_of((*self._carried.values(),))
+        # What slots take along, `[S, …]`; and which leaves of what is kept of an answer it is in the next step.
+        self._before: Leaves = [np.zeros((0, *leaf.shape), leaf.dtype) for leaf in self._first]
         self._sources: list[int] = []
-        self.fresh: list[int] = []
         self._extras: dict[str, Any] = {}  # the extra columns of its first answer
         self._forms: dict[int, list[Any]] = {}  # shapes and dtypes of answers, by number of rows
         self._unvalued, self._n_unvalued = list[Leaves](), 0  # observations whose answers lack values
@@ -169,10 +168,12 @@ class PolicyRows:
             self._free.append(self.size)
             self._use_table(np.append(self.table, np.zeros(1, SLOT)))
             self.agents, self.infos = (np.append(column, np.full(1, None)) for column in (self.agents, self.infos))
+            self._before = resized(self._before, self.size)
         slot = self._free.pop()
         self.table[slot] = np.zeros((), SLOT)
         self.fields["labels"][slot, : len(labels)], self.agents[slot] = labels, agent
-        self.fresh.append(slot)
+        for leaf, first in zip(self._before, self._first, strict=True):
+            leaf[slot] = first
         return slot
 
     def free(self, slot: int) -> None:
@@ -249,7 +250,8 @@ class PolicyRows:
             ValueError: an answer that has not one row per slot, or does not fit earlier answers.
             Exception: what the policy raised.
         """
-        fields, n_rows, before = self.fields, len(ids), self._take_along(ids) if self._carried else []
+        fields, n_rows = self.fields, len(ids)
+        before = [leaf.take(ids, axis=0) for leaf in self._before] if self._before else []
         answer, states, extras = self._ask(inputs, ids, before, episodes)
         if len(states) != len(self._initial):
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
@@ -267,7 +269,6 @@ class PolicyRows:
             kept += [leaf.astype(kept[i].dtype, copy=False) for leaf, i in zip(before, self._sources, strict=True)]
         if self._takes_reward_along:
             kept.append(fields["reward"][ids].astype(np.float32))
-        self.fresh = []
         fields["labels"][ids, VERSION] = self._version
         if self._values_later:
             fields["labels"][ids, UNVALUED] = range(self._n_unvalued, self._n_unvalued + n_rows)
@@ -312,8 +313,10 @@ class PolicyRows:
 
     def write(self, step: Step, n_steps: int) -> None:
         """Write a step of all slots; where rows begin with it, there is room for this number of steps."""
-        if self._carried:
-            self._before = [step.outputs[i].copy() for i in self._sources]
+        if self._before:
+            ended = np.delete(self.all_ids, step.void) if step.void else ALL
+            for leaf, i in zip(self._before, self._sources, strict=True):
+                leaf[ended] = step.outputs[i][ended]
         step.outputs = [*step.outputs, self.fields["labels"], self.infos]
         if self._rows is not None and len(self._rows.reward) < self.size:
             self.seal()
@@ -408,13 +411,6 @@ class PolicyRows:
         self.table, self.fields = table, {name: table[name] for name in SLOT.names or ()}
         self.size, self.all_ids = len(table), np.arange(len(table))
 
-    def _take_along(self, ids: Array) -> Leaves:
-        """Return copies of what agents take along from their last step."""
-        if self.fresh:
-            first = [np.stack([leaf] * len(self.fresh)) for leaf in leaves_of((*self._carried.values(),))]
-            self._before = with_rows(self._before, self.size, self.fresh, first)
-        return [leaf.take(ids, axis=0) for leaf in self._before]
-
     def _ask(self, inputs: Leaves, ids: Array, before: Leaves, episodes: Sequence[Any]) -> Any:
         """Return the policy's actions, states and extra columns for slots."""
         fields, policy, columns = self.fields, self.policy, dict[str, Any]()
@@ -482,6 +478,7 @@ class PolicyRows:
         places = iter(range(len(forms)))
         at = {name.replace(STATE_OUT, STATE_IN): [next(places) for _ in leaves_of(layout[name])] for name in layout}
         self._sources = [place for name in self._carried for place in at[name]]
+        self._before = [leaf.astype(leaves[i].dtype) for leaf, i in zip(self._before, self._sources, strict=True)]
 
 
 def labels_of(part: Leaves) -> Array:
