@@ -36,8 +36,8 @@ from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker as Pa
 from swath.rollout_workers.policies.networks import TorchCategorical as TorchCategorical
 from swath.rollout_workers.policies.networks import TorchDiagGaussian as TorchDiagGaussian
 from swath.rollout_workers.policies.networks import TorchMultiCategorical as TorchMultiCategorical
-from swath.rollout_workers.policies.ppo import PGTorchPolicy as PGTorchPolicy
-from swath.rollout_workers.policies.ppo import PPOTorchPolicy as PPOTorchPolicy
+from swath.rollout_workers.policies.torch import PGTorchPolicy as PGTorchPolicy
+from swath.rollout_workers.policies.torch import PPOTorchPolicy as PPOTorchPolicy
 from swath.rollout_workers.policies.torch import TorchPolicy as TorchPolicy
 from swath.rollout_workers.policy import Policy as Policy
 from swath.rollout_workers.policy import RandomPolicy as RandomPolicy

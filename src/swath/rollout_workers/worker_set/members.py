@@ -36,7 +36,7 @@ SETTING_NAMES = {
 }
 """Settings by their names in the fleet."""
 
-PRELOAD = [f"swath.rollout_workers.{module}" for module in ("worker_set.actor", "worker.worker", "policies.ppo")]
+PRELOAD = [f"swath.rollout_workers.{module}" for module in ("worker_set.actor", "worker.worker", "policies.torch")]
 """Modules that most workers need."""
 
 
