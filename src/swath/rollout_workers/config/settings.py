@@ -6,7 +6,9 @@ unless its value switches it off. Any other name is kept for policies, with one 
 
 from __future__ import annotations
 
+import tomllib
 from collections.abc import Iterator, Mapping
+from importlib import resources
 from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from swath.errors import warn_of_no_effect
@@ -49,46 +51,14 @@ UNCHANGED: Any = object()
 _OVERRIDES: Check[Any] = checks.must_be(
     "a dict of settings, or an AlgorithmConfig", lambda value: isinstance(value, Mapping), copy_nested
 )
-_WITHOUT_EFFECT = {
-    "disable_env_checking": "envs are not stepped to check them: give validate_env a check",
-    "preprocessor_pref": "images are not changed: wrap Atari in env_creator",
-    "remote_env_batch_wait_ms": "all sub-envs are awaited",
-    "use_env_runner_state_server": "workers that come back have it built in",
-    "policy_map_capacity policy_states_are_swappable": "policies all stay in memory",
-    "log_sys_usage": "system usage is not logged",
-    "metrics_episode_collection_timeout_s metrics_num_episodes_for_smoothing log_gradients min_time_s_per_iteration "
-    "min_train_timesteps_per_iteration min_sample_timesteps_per_iteration": "see collect_metrics for what is reported",
-    "export_native_model_files checkpoint_trainable_policies_only": "save worker.get_state(), a plain dict",
-}
-_REFUSED = {
-    "compress_observations": "columns are not compressed; store batches with numpy.savez_compressed",
-    "remote_worker_envs gym_env_vectorize_mode": "take more workers, or gymnasium's AsyncVectorEnv in env_creator",
-    "keep_float64": "rows keep the dtypes of a Box; with a Dict or Tuple set _disable_preprocessor_api=True",
-    "render_env": "swath.Evaluator records video",
-    "sampler_perf_stats_ema_coef": "perf_stats are means over all steps; average several calls' perf_stats yourself",
-    "exploration_config": "give explore=True or False, and override compute_actions of a policy class",
-    "sample_collector": "rows are collected in one way; change them in callbacks: on_postprocess_trajectory",
-    "observation_fn": "change observations in the env, or rows in callbacks: on_postprocess_trajectory",
-    "postprocess_inputs": "offline rows are handed out without post-processing; call postprocess_trajectory yourself",
-    "output": "nothing is written to files; save batches yourself, or use swath collect",
-    "custom_vector_env": "return a VectorEnv from env_creator",
-    "env_task_fn": "set the task in a callback: on_episode_created",
-    "horizon soft_horizon no_done_at_end": "wrap the env in gymnasium.wrappers.TimeLimit in env_creator",
-    "env_to_module_connector module_to_env_connector learner_connector enable_connectors "
-    "add_default_connectors_to_env_to_module_pipeline add_default_connectors_to_module_to_env_pipeline "
-    "add_default_connectors_to_learner_pipeline": "there are no connectors; use callbacks, filters, or wrap the env",
-    "rl_module rl_module_spec model_config learners num_learners learner_class enable_rl_module_and_learner "
-    "enable_env_runner_and_connector_v2": "there is only the old API stack; worker.learn_on_batch updates policies",
-    "evaluation_interval evaluation_duration evaluation_num_env_runners evaluation_num_workers "
-    "custom_evaluation_function": "evaluate with swath.Evaluator, or with a WorkerSet in_evaluation=True",
-}
+_UNSERVED = tomllib.loads(resources.files(__package__).joinpath("unserved.toml").read_text())
 
-WITHOUT_EFFECT = {name: why for names, why in _WITHOUT_EFFECT.items() for name in names.split()}
-"""What is done instead, by name; a false value is not warned of."""
-
-REFUSED = {name: why for names, why in _REFUSED.items() for name in names.split()}
-"""The way out, by name; None, False and "sync" are accepted."""
-
+WITHOUT_EFFECT, REFUSED = (
+    {name: str(row["instead"]) for row in _UNSERVED[kind] for name in row["names"].split()}
+    for kind in ("without_effect", "refused")
+)
+"""What is done instead, by name, and the way out, by name. A false value of the former is not warned of; None, False
+and "sync" of the latter are accepted."""
 
 _FILTERS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
 
