@@ -115,10 +115,7 @@ def as_array(leaf: Leaf) -> Array:
 
 def object_array(rows: Sequence[Any]) -> Array:
     """Return an array with one object per row."""
-    array = np.empty(len(rows), dtype=object)
-    for i, row in enumerate(rows):
-        array[i] = row
-    return array
+    return np.fromiter(rows, object, len(rows))
 
 
 def take(leaf: Leaf, rows: slice | Array) -> Leaf:

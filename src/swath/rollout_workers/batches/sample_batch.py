@@ -12,7 +12,7 @@ seq_lens, state_in_0       ──▶  non-tensor entries, whole: they have no ro
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from copy import copy
 from functools import partial
 from numbers import Number
@@ -58,24 +58,6 @@ SCALAR_COLUMNS = (
     *(ColumnNames.REWARDS, ColumnNames.TERMINATEDS, ColumnNames.TRUNCATEDS, ColumnNames.DONES, ColumnNames.T),
     *(ColumnNames.VF_PREDS, ColumnNames.VALUES_BOOTSTRAPPED, ColumnNames.ADVANTAGES, ColumnNames.VALUE_TARGETS),
 )
-
-
-def to_tensordict(columns: Mapping[str, Any], n_rows: int, without_rows: Collection[str]) -> TensorDict:
-    """Return columns as a TensorDict `[n]`.
-
-    Numbers stay where they are, except in arrays that are read-only.
-
-    Args:
-        columns: by name.
-        n_rows: how long they are, with padding.
-        without_rows: names of the columns that have no row per transition.
-    """
-    entries = list[tuple[Key, Any]]()
-    for name, column in columns.items():
-        for path, leaf in leaves(column):
-            entry = _entry(name, leaf, n_rows, has_rows=name not in without_rows)
-            entries.append(((*as_tuple(KEYS.get(name, name)), *map(str, path)), entry))
-    return TensorDict(nested(entries), batch_size=[n_rows])
 
 
 def _entry(name: str, leaf: Leaf, n_rows: int, *, has_rows: bool) -> Any:
@@ -282,10 +264,13 @@ class SampleBatch(ColumnDict):
             ValueError: columns of different lengths.
         """
         lengths, dones = self.sequences(), [self.DONES] if {self.TERMINATEDS, self.TRUNCATEDS} & self.keys() else []
-        columns = {name: self[name] for name in ([*self, *dones] if keys is None else keys)}
-        if lengths is None:
-            return to_tensordict(columns, self.count, ())
-        return to_tensordict(columns, int(self.places(lengths).sum()), [*filter(names.counts_sequences, self)])
+        n_rows, entries = self.count if lengths is None else int(self.places(lengths).sum()), list[tuple[Key, Any]]()
+        for name in [*self, *dones] if keys is None else keys:
+            has_rows = lengths is None or not names.counts_sequences(name)
+            for path, leaf in leaves(self[name]):
+                entry = _entry(name, leaf, n_rows, has_rows=has_rows)
+                entries.append(((*as_tuple(KEYS.get(name, name)), *map(str, path)), entry))
+        return TensorDict(nested(entries), batch_size=[n_rows])
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:
