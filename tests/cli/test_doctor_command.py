@@ -179,6 +179,12 @@ def test_the_autoreset_mode_of_a_vector_env_is_checked(mode, levels):
     assert [finding.level for finding in check_interface(make)] == levels
 
 
+def test_env_processes_are_named_for_envs_in_a_process_each():
+    env = gym.make_vec("CartPole-v1", num_envs=1, vectorization_mode="async")
+    text = only((finding for finding in check_interface(lambda: env) if finding.what == "AsyncVectorEnv"), "note")
+    assert "env processes are faster" in text
+
+
 def test_packages_that_are_too_old_are_found(monkeypatch):
     have = {"torch": "2.4.1+cpu", "ray": "2.1.0", "rich": "99"}
 

@@ -50,6 +50,7 @@ class Finding(NamedTuple):
 
 STYLES = {ERROR: "bold red", WARNING: "yellow", NOTE: "dim"}
 STEPS, ENVS, SEED, SECONDS = 200, 8, 0, 1.0
+SLOW_FPS = 1_000
 RANDOM = "call super().reset(seed=seed) in reset; draw from self.np_random only, not from random, sets or a clock"
 FINITE = "find what step or reset, or the policy, computes it from: divisions by 0, logarithms, sums that overflow"
 COLOURS = re.compile(r"\x1b\[\d*m")
@@ -149,6 +150,9 @@ def check_interface(make: Any) -> Iterator[Finding]:
                 value = "NEXT_STEP: the rows after ends only reset and are no transitions"
                 move = "use AutoresetMode.SAME_STEP; otherwise mask losses with batch['collector', 'mask']"
                 yield Finding(WARNING, "autoreset", value, move)
+        if isinstance(env.unwrapped, gym.vector.AsyncVectorEnv):
+            move = "pass what makes one env to a collector, with envs_per_worker and env_processes"
+            yield Finding(NOTE, "AsyncVectorEnv", "a process and a pipe per env: env processes are faster", move)
     for text in dict.fromkeys(COLOURS.sub("", str(warning.message)).removeprefix("WARN: ") for warning in warned):
         if "unwrapped" not in text:  # Swath's conversion
             yield Finding(NOTE, "interface", text, "change it in the env, or leave it if it is intended")
@@ -231,7 +235,10 @@ def check_use(make: Any, actor: Any, figures: dict[str, float], plans: dict[str,
         figures[f"{name}_frames_per_second"] = round(frames_per_second(collector, SECONDS), 1)
         if actor is not None:
             plans["env and policy"] = collector.stats().get("plan", "")
-    yield from ()
+            return
+    if envs is not None and figures[f"{name}_frames_per_second"] < SLOW_FPS and (os.cpu_count() or 1) > 1:
+        move = "step envs on several cores: set env_processes, or use more workers"
+        yield Finding(NOTE, "slow env", f"more than {1000 / SLOW_FPS:g} ms a step", move)
 
 
 def _make(make: Any) -> Any:
