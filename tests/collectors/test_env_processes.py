@@ -7,6 +7,7 @@ from functools import partial
 import gymnasium as gym
 import pytest
 import torch
+from collector_toys import Counts
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from swath import Collector, Evaluator, MultiSyncCollector, evaluate_policy
@@ -19,10 +20,10 @@ def swing(observation):
     return torch.randint(0, 2, observation.shape[:-1])
 
 
-def collect(env, kind=Collector, **options):
+def collect(env, kind=Collector, policy=swing, **options):
     """Return two batches as one."""
     options = {"frames_per_batch": 120, "seed": 3, "info_keys": ["x"], **options}
-    with kind(env, swing, **options) as collector:
+    with kind(env, policy, **options) as collector:
         return torch.cat([collector.next(), collector.next()], -1)
 
 
@@ -66,6 +67,76 @@ def test_workers_have_env_processes_of_their_own(fork_server):
     )
 
 
+def follow(observation):
+    """Push in the direction in which the pole falls."""
+    return (observation[..., 2] > 0).long()
+
+
+class Fails(Informed):
+    """Raises in its ninth step, once."""
+
+    n_steps = 0
+
+    def step(self, action):
+        self.n_steps += 1
+        if self.n_steps == 9:
+            raise ZeroDivisionError("in the env")
+        return super().step(action)
+
+
+def failing():
+    return Fails(gym.make("CartPole-v1"))
+
+
+class Stop:
+    """Ends each fragment after three steps, except every fourth."""
+
+    n_calls = 0
+
+    def collection_stopped(self):
+        self.n_calls += 1
+        return self.n_calls % 4 == 3
+
+
+LISTED = {"envs_per_worker": 5, "max_frames_per_traj": 7}
+
+
+@pytest.mark.parametrize(
+    ("env", "kind", "options"),
+    [
+        (informed, Collector, LISTED),
+        (informed, Collector, {**LISTED, "policy": Counts()}),
+        (failing, Collector, {**LISTED, "on_env_error": "reset"}),
+        (informed, Collector, {**LISTED, "interruptor": Stop}),
+        ([informed] * 2, MultiSyncCollector, {"envs_per_worker": 3}),
+    ],
+    ids=["list", "recurrent", "failing", "interrupted", "workers"],
+)
+def test_overlap_gives_the_same_batches(fork_server, env, kind, options):
+    def run(**more):
+        arguments = {"policy": follow, **options, **more}
+        if "interruptor" in arguments:
+            arguments["interruptor"] = Stop()
+        return collect(env, kind, **arguments)
+
+    require_equal(run(), run(env_processes=3, overlap=True))
+
+
+@pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
+def test_overlap_gives_the_same_batches_of_vector_envs(fork_server, mode):
+    make = partial(partial, SyncVectorEnv, autoreset_mode=mode)
+    batch = collect(make([CARTPOLE] * 4), policy=follow, frames_per_batch=160)
+    require_equal(
+        batch, collect(make([CARTPOLE] * 2), policy=follow, frames_per_batch=160, env_processes=2, overlap=True)
+    )
+
+
+def test_random_frames_overlap_too(fork_server):
+    batch = collect(informed, envs_per_worker=4, env_processes=2, overlap=True, init_random_frames=120)
+    assert batch["action"].unique().tolist() == [0, 1]
+    assert batch["next", "x"].equal(batch["next", "observation"][..., :1])
+
+
 def pids(collector):
     return collector.env.map(lambda env: os.getpid())
 
@@ -85,8 +156,9 @@ def build(fork_server):
         collector.shutdown()
 
 
-def test_a_killed_process_is_an_exception_of_its_env_and_the_next_draw_has_another(build):
-    collector = build()
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_killed_process_is_an_exception_of_its_env_and_the_next_draw_has_another(build, overlap):
+    collector = build(overlap=overlap)
     os.kill(pids(collector)[2], signal.SIGKILL)
     with pytest.raises(EnvProcessLost, match="was killed by SIGKILL") as raised:
         collector.next()
@@ -94,8 +166,9 @@ def test_a_killed_process_is_an_exception_of_its_env_and_the_next_draw_has_anoth
     assert collector.next().shape == (4, 10)
 
 
-def test_reset_keeps_the_rows_of_the_other_envs(build):
-    collector, other = build(on_env_error="reset"), build()
+@pytest.mark.parametrize("overlap", [False, True])
+def test_reset_keeps_the_rows_of_the_other_envs(build, overlap):
+    collector, other = build(on_env_error="reset", overlap=overlap), build(overlap=overlap)
     os.kill(pids(collector)[0], signal.SIGKILL)
     batch, expected = collector.next(), other.next()
     assert collector.stats()["env_errors"] == 2
@@ -114,8 +187,9 @@ def test_restart_begins_a_new_life_of_the_source(build):
     assert not {*before} & {*pids(collector)}
 
 
-def test_chaos_delivers_every_frame_once(build):
-    collector = build(on_env_error="reset", total_frames=-1)
+@pytest.mark.parametrize("overlap", [False, True])
+def test_chaos_delivers_every_frame_once(build, overlap):
+    collector = build(on_env_error="reset", total_frames=-1, overlap=overlap)
     frames, ids = 0, set()
     for turn in range(12):
         os.kill(pids(collector)[turn % 4], signal.SIGKILL)
@@ -192,6 +266,12 @@ def test_an_env_that_cannot_be_built_raises_from_the_constructor(build, source, 
         ({"env": gym.make("CartPole-v1")}, r"env_processes=2 build their own envs: .* no instance \(TimeLimit\)"),
         ({"step_timeout_s": 0}, "step_timeout_s=0 must be"),
         ({"step_timeout_s": 5, "env_processes": None}, "step_timeout_s=5 is for env processes; set env_processes"),
+        (
+            {"overlap": True, "env_processes": None},
+            "overlap=True steps halves of env processes, but env_processes=None",
+        ),
+        ({"overlap": True, "env_processes": 1}, "env_processes=1; set it to 2 or more, or leave overlap out"),
+        ({"overlap": True, "check_finite": True}, "leave check_finite=True or overlap=True out"),
     ],
 )
 def test_numbers_and_sources_that_do_not_fit_are_refused(build, options, message):

@@ -22,7 +22,7 @@ from swath.testing import CountingEnv, CountingEnvs
 
 WEIGHTS = {"weight_updater", "weight_sync_schemes", "weight_recv_schemes"}
 OURS = {"create_env_fn", "check_finite", "keep_float64", "final_observation", "info_keys", "progress", "env_processes"}
-OURS |= {"step_timeout_s"}
+OURS |= {"step_timeout_s", "overlap"}
 PEERS = {"return_same_td", "reset_when_done", "use_buffers", "extend_buffer"}
 
 

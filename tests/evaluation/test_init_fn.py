@@ -49,6 +49,14 @@ def test_nothing_heavy_is_imported_before_it_though_its_own_module_does_so(place
     assert [name for name in found if place == "process" or name != "numpy"] == []  # Ray itself imports numpy
 
 
+def test_it_runs_first_in_env_processes_too(report):
+    with evaluator(torch_first.note_modules, backend="process", num_envs=2, env_processes=2) as ev:
+        assert ev.evaluate()["eval/num_episodes"] == 2
+    notes = sorted(report.parent.iterdir())
+    assert [path.name for path in notes] == ["report", "report.more"], "env processes have run it not at all, or twice"
+    assert [json.loads(path.read_text()) for path in notes] == [[], []]
+
+
 def test_its_exception_is_the_outcome():
     with evaluator(torch_first.fail, backend="process") as ev:
         for _ in range(2):

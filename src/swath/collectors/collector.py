@@ -55,6 +55,8 @@ class Collector(InThisProcess):
         env_processes: the number of processes that the envs live in, each with a share of `envs_per_worker`; or
             each with what a callable returns, if that is a vector env. `None` steps them where the policy acts.
         step_timeout_s: an env process that takes longer for a step or a reset is replaced; its envs have failed.
+        overlap: have the policy act for one half of the env processes while the envs of the other half step. The rows
+            are those without it, but the policy is called with half as many, and draws for each half.
         create_env_kwargs: keywords for the id or callable, or for the makers of a batched TorchRL env.
         seed: as `set_seed(seed)` after construction.
         device: fills `policy_device` and `storing_device` where these are `None`.

@@ -35,6 +35,7 @@ from swath.pickles import pickled
 from swath.rollout.episodes.statistics import MAX_WORKERS
 from swath.rollout.hosts.parallel import env_processes
 from swath.rollout.hosts.sources import Source
+from swath.rollout.infos import info_reader
 from swath.rollout.policies.binding import is_called_by_torchrl
 from swath.rollout.policies.calling import move_to_device, referred_modules
 from swath.rollout.random_policy import RandomPolicy
@@ -141,7 +142,9 @@ def worker_requests(
                 raise TypeError("policy and policy_factory are both given; give one or the other")
             actor = None
         copies, keep_float64 = worker_options.envs_per_worker, worker_options.keep_float64
-        processes = env_processes(worker_options.env_processes, worker_options.step_timeout_s, options.init_fn)
+        number, timeout_s = worker_options.env_processes, worker_options.step_timeout_s
+        reads = partial(info_reader, worker_options.info_keys) if worker_options.info_keys else None
+        processes = env_processes(number, timeout_s, options.init_fn, reads)
         source = Source(env, worker_options.env_kwargs, copies, keep_float64=keep_float64, processes=processes)
         if source.is_instance and worker_options.on_env_error == "restart":
             raise ValueError("on_env_error='restart' rebuilds the env: pass an id or a callable, not an instance")

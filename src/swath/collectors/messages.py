@@ -185,6 +185,13 @@ class WorkerOptions(EveryWorker, LocalWorker):
     def __post_init__(self) -> None:
         one_of("on_env_error", self.on_env_error, OnEnvError)
         positive("step_timeout_s", self.step_timeout_s)
+        if self.overlap and (self.env_processes or 0) < 2:
+            message = f"overlap=True steps halves of env processes, but env_processes={self.env_processes!r}"
+            raise ValueError(f"{message}; set it to 2 or more, or leave overlap out")
+        if self.overlap and self.check_finite:
+            raise ValueError(
+                "overlap=True steps halves, whose steps are not checked; leave check_finite=True or overlap=True out"
+            )
         one_of("final_observation", self.final_observation, FinalObservation)
         if isinstance(self.info_keys, str):
             raise TypeError(f"info_keys={self.info_keys!r} is one key; pass a list: [{self.info_keys!r}]")

@@ -104,6 +104,7 @@ class EveryWorker:
     envs_per_worker: int | None = None
     env_processes: int | None = None
     step_timeout_s: float = 300.0
+    overlap: bool = False
     device: Device | Sequence[Device] = None
     storing_device: Device | Sequence[Device] = None
     env_device: Device | Sequence[Device] = None

@@ -316,6 +316,8 @@ class RayCollector(ManyWorkers):
             `envs_per_worker`; or each with what a callable returns, if that is a vector env. `None` steps them where
             the policy acts.
         step_timeout_s: an env process that takes longer for a step or a reset is replaced; its envs have failed.
+        overlap: have the policy act for one half of the env processes while the envs of the other half step. The rows
+            are those without it, but the policy is called with half as many, and draws for each half.
         seed: as `set_seed(seed)` after construction.
         prefetch: how many batches or fragments are asked for ahead; `None` for 0 if synchronous, else 1.
         max_staleness: asynchronous only; fragments more versions behind are dropped and counted.

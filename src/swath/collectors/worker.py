@@ -11,7 +11,7 @@ from __future__ import annotations
 import copy
 import logging
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import asdict, replace
 from functools import partial
@@ -20,7 +20,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from tensordict import TensorDictBase
 from torch import nn
 
 from swath.collectors.messages import (
@@ -34,17 +33,17 @@ from swath.collectors.messages import (
 )
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, Responder, follow, last_life_of, require_parts
 from swath.errors import noted, warn_of_no_effect
-from swath.keys import ACTION, NEXT, REWARD, under_next
 from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
 from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds, trajectory_ids
 from swath.rollout.failures import Failures
-from swath.rollout.hosts.base import EnvRaised, TensorDictSpec, close_on_failure, first_env
-from swath.rollout.hosts.parallel import ProcessEnvs
+from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, TensorDictSpec, close_on_failure, first_env
+from swath.rollout.hosts.parallel import ProcessEnvs, ProcessHost
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import CREATOR, EnvOptions, reduce_env_creator
 from swath.rollout.infos import info_reader
 from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
 from swath.rollout.memory import copied, like, pad_steps
+from swath.rollout.overlap import Overlap
 from swath.rollout.planned import Plans
 from swath.rollout.policies.binding import bind, build_policy, make_buffer, random_stand_in
 from swath.rollout.policies.calling import (
@@ -56,6 +55,7 @@ from swath.rollout.policies.calling import (
     maybe_compile,
     move_to_device,
     require_finite,
+    require_finite_step,
 )
 from swath.rollout.random_policy import RandomPolicy
 from swath.rollout.seeding import PrivateStreams, preserve_generators
@@ -118,12 +118,14 @@ class Worker(Responder):
             seed = request.lazy_seed
             with nullcontext() if seed is None else PrivateStreams(seed, self.device).activate():
                 draws_first = request.draws_first and isinstance(host.spec, TensorDictSpec)
-                self._bound_policy = self._bind(self.policy, self._observation, draws=draws_first)
+                self._bound_policy = self._bind(self.policy, self._observation, host.spec, draws=draws_first)
             if not self._bound_policy.explores and options.exploration is not ExplorationType.RANDOM:
                 warn_of_no_effect(
                     f"exploration_type={options.exploration.name}",
                     "the policy does not take it; give it a parameter of that name, or use a TensorDict module",
                 )
+            halves = host.halves() if options.overlap and isinstance(host, ProcessHost) else []
+            self._overlap = Overlap([(half, self._make_rules(half.spec)) for half in halves])
             self._act_with(self._bound_policy, self._observation)
             self._info_reader = info_reader(options.info_keys, host.spec)
             self.layout = Layout(
@@ -144,12 +146,7 @@ class Worker(Responder):
             self._env_error: Exception | None = None
             self._streams: PrivateStreams | None = None
             self._ids = self._new_ids()
-            limits_steps = isinstance(host.spec, TensorDictSpec)  # the host does
-            limit = StepLimit(host.spec, None if limits_steps else options.max_frames)
-            limit.restart(range(host.spec.num_envs))
-            resets = options.on_env_error == "reset"
-            failures = Failures(MOST_FAILURES_IN_A_ROW - 1, self._count_env_error) if resets else Failures()
-            self._rules = Rules(limit, restart_all, failures)
+            self._rules = self._make_rules(host.spec)
             self.make_steps(-(-request.frames // host.spec.num_envs))
             if request.seed is not None:
                 self.seed_with(request.seed)
@@ -176,10 +173,11 @@ class Worker(Responder):
         self.in_background = background
         copied = background and isinstance(self.policy, nn.Module)
         self.acting_policy = copy.deepcopy(self.policy) if copied else self.policy
-        bound = self._bind(self.acting_policy, self._stage.observation) if copied else self._bound_policy
+        observation = self._stage.observation
+        bound = self._bind(self.acting_policy, observation, self.host.spec) if copied else self._bound_policy
         if bound is not self.bound:
             bound.take_over(self.bound)  # its recurrent state
-            self._act_with(bound, self._stage.observation)
+            self._act_with(bound, observation)
 
     def collect(self, request: FragmentRequest) -> Parcel | Error:
         """Make one fragment, and write it if this worker writes itself; an exception is an answer, too.
@@ -231,20 +229,23 @@ class Worker(Responder):
                 self._rebuild()
                 if not self.in_background:
                     self.bound.renew_plan()
+                    self._overlap.renew_plans()
                 plan = None if request.randomly else self.plans.choose(self._stage, renews=not self.in_background)
                 buffer = self._buffer if plan is None else plan.buffer(self.n_steps)
                 rows, check_finite = buffer.open(), self.options.check_finite
                 with torch.no_grad(), self._random_states():
                     if self._reset_due or self.options.reset_at_each_iter:
                         self._reset(None)
-                    is_interrupted, actor = self.is_interrupted, self._random_actor if request.randomly else self._actor
+                    actor = self._random_actor if request.randomly else self._actor
                     plain = nullcontext((self.host, actor, self._stage))
                     with plain if plan is None else plan.continuing(self._stage) as loop_arguments:
-                        for step in islice(steps(*loop_arguments, self._rules), self.n_steps):
+                        loop, is_interrupted = self._loop(loop_arguments, randomly=request.randomly)
+                        for step in islice(loop, self.n_steps):
                             buffer.write(rows, n_made, step)
                             n_made += 1
                             if check_finite:
-                                self._require_finite(step)
+                                require_finite_step(step, self.host.spec, self._describe_step)
+                                self._checked_steps += 1
                             if is_interrupted():
                                 break
                 buffer.seal(rows)
@@ -482,8 +483,17 @@ class Worker(Responder):
             require_finite("observation", self.host.spec.observation_keys, observation, self._describe_step)
         return observation
 
-    def _bind(self, policy: Any, observation: Leaves, *, draws: bool = False) -> BoundPolicy:
-        """Bind a policy to the envs by one call on this observation; draw as TorchRL's collector does if `draws`."""
+    def _make_rules(self, spec: HostSpec) -> Rules:
+        """Return the rules of a loop over envs, in all of which episodes begin."""
+        limits_steps = isinstance(spec, TensorDictSpec)  # the host does
+        limit = StepLimit(spec, None if limits_steps else self.options.max_frames)
+        limit.restart(range(spec.num_envs))
+        resets = self.options.on_env_error == "reset"
+        failures = Failures(MOST_FAILURES_IN_A_ROW - 1, self._count_env_error) if resets else Failures()
+        return Rules(limit, restart_all, failures)
+
+    def _bind(self, policy: Any, observation: Leaves, spec: HostSpec, *, draws: bool = False) -> BoundPolicy:
+        """Bind a policy to envs by one call on this observation; draw as TorchRL's collector does if `draws`."""
         options = self.options
         called = maybe_compile(policy, options.compile_policy, options.cudagraph_policy)
         plans, recurrent = options.plans, options.auto_register_policy_transforms is not False
@@ -491,7 +501,7 @@ class Worker(Responder):
             self.device, options.exploration, options.trust_policy, recurrent, draws, plans
         )
         with nullcontext() if draws else preserve_generators(self.device), torch.no_grad():
-            return bind(called, self.host.spec, observation, binding)
+            return bind(called, spec, observation, binding)
 
     def _act_with(self, policy: BoundPolicy, observation: Leaves) -> None:
         self.bound, options = policy, self.options
@@ -502,28 +512,21 @@ class Worker(Responder):
             observed, describe = self.host.spec.observation_keys, self._describe_step
             self._actor = FiniteCheck(policy, observed, describe)
             self._random_actor = FiniteCheck(random_actor, observed, describe, checks_outputs=False)
+        self._overlap.act_with(partial(self._bind, self.acting_policy), observation)
         self.plans = Plans(self.host, self.acting_policy, policy, observation, self._binding, options)
+
+    def _loop(
+        self, loop_arguments: tuple[Host, Actor, LoopState], *, randomly: bool
+    ) -> tuple[Iterator[Step], Callable[[], bool]]:
+        """Return the steps of a fragment, and a function that tells after each whether the fragment ends with it."""
+        if not self._overlap:
+            return steps(*loop_arguments, self._rules), self.is_interrupted
+        # The overlap calls `is_interrupted` before the policy acts ahead; `bool()` is false.
+        return self._overlap.steps(self._stage, self.n_steps, self.is_interrupted, randomly=randomly), bool
 
     def _describe_step(self, env: int) -> str:
         """Describe the step that an env makes now, counted from 0 where it was seeded, and its last seed."""
         return f"step {self._checked_steps} (seed {self.host.seed_of(env)})"
-
-    def _require_finite(self, step: Step) -> None:
-        """Raise `NonFinite` if a reward or observation of this step is not finite, and count the step."""
-        output, observed = step.outputs[0], self.host.spec.observation_keys
-        entries, n, reward = step.next_observation, self.host.spec.num_envs, step.reward
-        if isinstance(output, TensorDictBase):
-            assert isinstance(self.host.spec, TensorDictSpec)
-            reward = self.host.spec.host.reader.reward(output.get(NEXT)) if reward is None else reward
-            entries = [output.get(under_next(key)).reshape(n, -1) for key in observed]
-            output = output.get(ACTION, None)
-
-        def describe(env: int) -> str:
-            action = None if output is None else torch.as_tensor(output).reshape(n, -1)[env].tolist()
-            return f"{self._describe_step(env)} after the action {action}"
-
-        require_finite("next", (REWARD, *observed), [reward, *entries], describe)
-        self._checked_steps += 1
 
     def _note_failure(self, error: BaseException, rows: Rows | TensorDictRows | None, n_made: int) -> None:
         """Count an exception and the steps that it makes void; `None` for the rows before there were any."""
@@ -562,6 +565,7 @@ class Worker(Responder):
         all_envs = range(self.host.spec.num_envs)
         self.bound.begin(all_envs)
         self._rules.limit.restart(all_envs)
+        self._overlap.begin()
         self._ids.begin()
         self._reset_due = False
 

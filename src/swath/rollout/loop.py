@@ -16,7 +16,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from swath.rollout.failures import Failures
-from swath.rollout.hosts.base import DeviceEnds, Ends, Host, HostSpec, Infos, Transition
+from swath.rollout.hosts.base import NO_ENDS, DeviceEnds, Ends, Host, HostSpec, Infos, Transition
+from swath.rollout.memory import copied
 from swath.rollout.spaces import Leaves
 
 # A deadline that is never reached.
@@ -66,6 +67,9 @@ class Step:
     truncated_before: Sequence[int]
     info: Infos = ()
     device_ends: DeviceEnds | None = None
+
+
+NO_STEP = Step([], [], [], None, NO_ENDS, (), ())
 
 
 @dataclass(slots=True)
@@ -148,8 +152,13 @@ class Rules:
     failures: Failures
 
 
-def steps(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Iterator[Step]:
+def steps(
+    host: Host, policy: Actor, state: LoopState, rules: Rules, goes_on: Callable[[], bool] | None = None
+) -> Iterator[Step]:
     """Yield one step after another, without end.
+
+    With `goes_on`, the policy acts ahead: it first yields `NO_STEP` when the first step has begun, and then each step
+    when the next one has begun; the last step is the one after which `goes_on` returns false.
 
     Runs in the thread that draws from it. An exception of the policy, or of an env beyond what `rules.failures` allows,
     leaves the generator; then `state` is the one after the last step that was yielded, and the envs may be a step
@@ -159,12 +168,17 @@ def steps(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Iterator
     begins_all = rules.begin is restart_all
     resets_in_step = host.spec.next_step_autoreset and begins_all  # these rows are void
     reads_ends = not (host.spec.autoresets and begins_all)
+    step = NO_STEP
     while True:
         truncated_before: Sequence[int] = ()
         if state.ended_envs:
             truncated_before = _begin_episodes(host, policy, state, rules)
         observation = state.observation
         outputs = policy(observation)
+        if goes_on is not None:
+            outputs = [*map(copied, outputs)]  # the next call may overwrite them
+            host.send(outputs)
+            yield step
         transition = host.step(outputs)
         reported_ends = transition.ends
         transition = failures.handle_failed_step(host, transition, observation)
@@ -174,9 +188,7 @@ def steps(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Iterator
         ends, void, next_observation = transition.ends, transition.void, transition.observation
         if (device_ends := transition.device_ends) is not None:
             if not reads_ends:
-                if policy.has_state:
-                    begins = device_ends.void if resets_in_step else device_ends.ended
-                    policy.begin(() if begins is None else begins)
+                _begin_on_device(policy, device_ends, resets_in_step=resets_in_step)
                 state.observation, info = next_observation, transition.info
                 step = Step(observation, outputs, next_observation, transition.reward, ends, (), truncated_before, info)
                 step.device_ends = device_ends
@@ -185,17 +197,31 @@ def steps(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Iterator
             ends, void = device_ends.read()
             next_observation = device_ends.true_observation(next_observation) if ends.envs.size else next_observation
         expired = limit.tick()
-        if void:
-            expired = [env for env in expired if env not in void]
-            policy.begin(void)
-            limit.restart(void)
-        if expired:
-            ends = ends.with_truncated(expired)
+        if void or expired:
+            ends = _apply_limits(policy, limit, ends, expired, void)
         state.observation = transition.observation
         if ends.envs.size and not (resets_in_step and ends is reported_ends):
             state.ended_envs = ends.envs.tolist()
         reward, info = transition.reward, transition.info
-        yield Step(observation, outputs, next_observation, reward, ends, void, truncated_before, info)
+        step = Step(observation, outputs, next_observation, reward, ends, void, truncated_before, info)
+        if goes_on is None or not goes_on():
+            yield step
+
+
+def _apply_limits(policy: Actor, limit: StepLimit, ends: Ends, expired: Sequence[int], void: Sequence[int]) -> Ends:
+    """Return the ends with episodes truncated that have reached their limit; others begin where rows are void."""
+    if void:
+        expired = [env for env in expired if env not in void]
+        policy.begin(void)
+        limit.restart(void)
+    return ends.with_truncated(expired) if expired else ends
+
+
+def _begin_on_device(policy: Actor, ends: DeviceEnds, *, resets_in_step: bool) -> None:
+    """Reset the recurrent state of the envs that have begun an episode, or will with the next step."""
+    if policy.has_state:
+        begins = ends.void if resets_in_step else ends.ended
+        policy.begin(() if begins is None else begins)
 
 
 def _begin_episodes(host: Host, policy: Actor, state: LoopState, rules: Rules) -> Sequence[int]:

@@ -42,6 +42,15 @@ class Name(NamedTuple):
         return f"worker {self.worker} (life {self.life})"
 
 
+class ProcessName(Name):
+    """The name of one life of an env process."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return f"env process {self.worker} (life {self.life})"
+
+
 class Ticket:
     """A call to a worker; its outcome is set once.
 

@@ -70,6 +70,33 @@ class TestCountingEnvs(CountedHostContract):
         return partial(in_processes, *case)
 
 
+class TestHalf(CountedHostContract):
+    """The first half of four processes, which has three envs."""
+
+    n_steps = 25
+
+    @pytest.fixture
+    def counting(self):
+        return NESTED
+
+    @pytest.fixture
+    def make_host(self, counting):
+        shares = (range(2), range(2, 3), range(3, 4), range(4, 5))
+        return lambda: ProcessHost([partial(a_list, counting, envs) for envs in shares], Processes(4)).halves()[0]
+
+
+def test_halves_step_at_the_same_time_and_the_envs_can_be_asked_meanwhile(host):
+    host.reset_all()
+    first, second = host.halves()
+    for half in (first, second):
+        half.send(actions(half))
+    assert len({*pids(host)}) == 2
+    assert [half.step(actions(half)).observation[0][:, 2].tolist() for half in (second, first)] == [[1], [1, 1]]
+    first.send(actions(first))
+    assert host.reset_all()[0][:, 2].tolist() == [0, 0, 0], "a step that was given up is not forgotten"
+    assert host.step(actions(host)).observation[0][:, 2].tolist() == [1, 1, 1]
+
+
 @pytest.fixture
 def host():
     with opened(partial(in_processes, a_list, LONG)) as host:

@@ -327,6 +327,9 @@ class Host(ABC):
             seeds: one per entry of `envs`; `None`, or `None` for an env: continue from the random state of the env.
         """
 
+    def send(self, action: Leaves) -> None:  # noqa: B027  most hosts step in `step`
+        """Begin the step that the next call of `step` completes with the same action, if the envs step elsewhere."""
+
     @abstractmethod
     def step(self, action: Leaves, only: int | None = None) -> Transition:
         """Step every env that is not retired, or the env `only`, whose last step failed.

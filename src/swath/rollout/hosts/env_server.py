@@ -1,6 +1,6 @@
-"""The server of an env process: it steps its share of the envs, as the host of all envs asks.
+"""An env process, from both sides: it steps its share of the envs, as the host of all envs asks.
 
-call ─▶ method of EnvServer ─▶ the host of the share ─▶ rows in shared memory ─▶ answer: None, or what failed
+EnvProcess ─▶ call ─▶ method of EnvServer ─▶ the host of the share ─▶ rows in shared memory ─▶ None, or what failed
 """
 
 from __future__ import annotations
@@ -11,17 +11,24 @@ import socket
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, cast
 
 import numpy as np
 
+from swath.errors import EnvProcessLost, WorkerLost
 from swath.rollout.hosts.base import ArrayHost, ArraySpec, EnvRaised, Host, first_env
 from swath.rollout.hosts.results import info_of
 from swath.rollout.spaces import Array, Leaf, Leaves
+from swath.workers.base import Backend, Job
 from swath.workers.outcome import Error
+from swath.workers.tickets import ProcessName
 
 NO_LIMIT = -1
 _ALIGNMENT = 64
+
+START_TIMEOUT_S = 300.0
+CLOSE_TIMEOUT_S = 10.0
 
 
 class StepMemory:
@@ -32,10 +39,12 @@ class StepMemory:
         num_envs: B.
         observation: leaves of one env's observation.
         action: leaves of one env's action.
+        n_infos: how many entries of infos are read.
 
     Attributes:
         observation: leaves `[B, …]`.
         action: leaves `[B, …]`.
+        infos: float32 `[B]` each.
         reward: float64 `[B]`.
         terminated: bool `[B]`.
         truncated: bool `[B]`.
@@ -43,9 +52,12 @@ class StepMemory:
         limits: int64 `[B]`: step limits of running episodes; -1 for none.
     """
 
-    def __init__(self, fd: int, num_envs: int, observation: Sequence[Leaf], action: Sequence[Leaf]) -> None:
+    def __init__(
+        self, fd: int, num_envs: int, observation: Sequence[Leaf], action: Sequence[Leaf], n_infos: int
+    ) -> None:
         forms = [(leaf.shape, leaf.dtype) for leaf in (*observation, *action)]
-        forms += [((), np.dtype(kind)) for kind in (np.float64, np.bool_, np.bool_, np.bool_, np.int64)]
+        kinds = *[np.float32] * n_infos, np.float64, np.bool_, np.bool_, np.bool_, np.int64
+        forms += [((), np.dtype(kind)) for kind in kinds]
         starts, end = [], 0
         for shape, dtype in forms:
             starts.append(end)
@@ -58,14 +70,14 @@ class StepMemory:
             np.ndarray((num_envs, *shape), dtype, memory, start)
             for (shape, dtype), start in zip(forms, starts, strict=True)
         ]
-        n = len(observation)
-        self.observation, self.action = arrays[:n], arrays[n:-5]
+        n, m = len(observation), len(observation) + len(action)
+        self.observation, self.action, self.infos = arrays[:n], arrays[n:m], arrays[m:-5]
         self.reward, self.terminated, self.truncated, self.void, self.limits = arrays[-5:]
 
     def select_envs(self, first: int, stop: int) -> None:
         """Keep the rows of some envs only."""
-        envs = slice(first, stop)
-        self.observation, self.action = ([leaf[envs] for leaf in leaves] for leaves in (self.observation, self.action))
+        envs, leaves = slice(first, stop), (self.observation, self.action, self.infos)
+        self.observation, self.action, self.infos = ([rows[envs] for rows in group] for group in leaves)
         self.reward, self.terminated, self.truncated = self.reward[envs], self.terminated[envs], self.truncated[envs]
         self.void, self.limits = self.void[envs], self.limits[envs]
 
@@ -100,7 +112,7 @@ class EnvServer:
         self._host = host
         self._memory: StepMemory | None = None
         self._leaves = [np.zeros((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
-        self._info: Any = ()
+        self._info, self._info_reader = cast(Any, ()), cast(Any, None)
 
     def serve(self) -> None:
         """Answer calls until the caller is gone; a step is a call without a method."""
@@ -129,17 +141,20 @@ class EnvServer:
         attributes = {name: getattr(env, name, None) for name in ("metadata", "render_mode")}
         return self._host.spec, {**attributes, "name": str(env)}
 
-    def attach(self, num_envs: int, first: int) -> None:
+    def attach(self, num_envs: int, first: int, info_reader: Callable[[ArraySpec], Any] | None) -> None:
         """Use the memory of all B envs, of which this process has some.
 
         Args:
             num_envs: B.
             first: index of the first env of this process.
+            info_reader: as in `Processes`.
         """
         from swath.workers.process.worker import inherited_fds  # noqa: PLC0415  on Linux only
 
         spec = self._host.spec
-        self._memory = StepMemory(inherited_fds[1], num_envs, spec.observation, spec.action)
+        self._info_reader = None if info_reader is None else info_reader(spec)
+        n_infos = 0 if self._info_reader is None else len(self._info_reader.keys)
+        self._memory = StepMemory(inherited_fds[1], num_envs, spec.observation, spec.action, n_infos)
         self._memory.select_envs(first, first + spec.num_envs)
         self._write_limits()
 
@@ -172,6 +187,9 @@ class EnvServer:
             memory.terminated[ends.envs], memory.truncated[ends.envs] = ends.terminated, ends.truncated
         if transition.void:
             memory.void[transition.void] = True
+        if self._info_reader is not None:
+            for rows, values in zip(memory.infos, self._info_reader.read(transition.info, ends), strict=True):
+                rows[...] = values
         return Failed([(env, Error(error)) for env, error in transition.failed]) if transition.failed else None
 
     def retire(self, envs: Sequence[int]) -> None:
@@ -213,3 +231,116 @@ class EnvServer:
 
 
 # The caller's side
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that envs live in.
+
+    Attributes:
+        number: P.
+        timeout_s: most seconds that the envs of one process may take for a step or a reset, together.
+        initializer: runs first in each process; `None` for nothing.
+        info_reader: returns a reader of entries of infos for properties of envs; `None` for no entries.
+    """
+
+    number: int
+    timeout_s: float = 300.0
+    initializer: Callable[[], Any] | None = None
+    info_reader: Callable[[ArraySpec], Any] | None = None
+
+
+class EnvProcess:
+    """One life of an env process, as the host calls it.
+
+    Args:
+        workers: starts the process.
+        name: of this life.
+        make_host: builds the host of its envs.
+        memory: a file that all env processes of a host share.
+        options: of the processes.
+
+    Attributes:
+        loss: why it cannot be called; `None` while it lives.
+        lost_episodes: envs, by number in the process, whose episode was lost with the last process and that have not
+            been reset since, with the reason.
+    """
+
+    def __init__(
+        self, workers: Backend, name: ProcessName, make_host: Callable[[], Host], memory: int, options: Processes
+    ) -> None:
+        from swath.workers.process.fork_server import socket_pair  # noqa: PLC0415  on Linux only
+        from swath.workers.process.lane import Lane  # noqa: PLC0415  the same
+
+        self.loss: EnvProcessLost | None = None
+        self.lost_episodes = dict[int, Exception]()
+        self._workers, self._timeout_s, self._number = workers, options.timeout_s, 0
+        self._answers = dict[int, Any]()  # received before they were asked for
+        sock, process_sock = socket_pair()
+        self._lane = Lane(sock)
+        with process_sock:
+            fds = process_sock.fileno(), memory
+            self._handle = workers.spawn(
+                Job(partial(EnvServer, make_host), name, initializer=options.initializer, fds=fds)
+            )
+
+    def begin(self) -> None:
+        """Wait until the envs are built, and have them serve.
+
+        Raises:
+            Exception: what building an env raised.
+            EnvProcessLost: the process died, or was not ready in time.
+        """
+        if not self._workers.wait([self._handle.ready], START_TIMEOUT_S):
+            self._lose(f"was killed: its envs were not built within {START_TIMEOUT_S:g} s")
+        elif isinstance(self._handle.ready.error, WorkerLost):
+            self._lose()
+        if (error := self.loss or self._handle.ready.error) is not None:
+            self.kill()
+            raise error
+        self._workers.call(self._handle, "serve")
+
+    def send(self, *call: Any) -> int:
+        """Send a call, a method of `EnvServer` and its arguments; without any, a step. Return its number."""
+        self._number += 1
+        if not call:
+            self._answers.clear()
+        if self.loss is None:
+            with suppress(ConnectionError, TimeoutError):  # `receive` notices
+                self._lane.send(self._number, call or None)
+        return self._number
+
+    def receive(self, number: int, deadline: float) -> Any:
+        """Receive the answer to a call; an `Error` if the process died, or did not answer in time.
+
+        Args:
+            number: of the call.
+            deadline: in seconds of `time.monotonic`.
+        """
+        while self.loss is None:
+            if number in self._answers:
+                return self._answers.pop(number)
+            try:
+                received, answer = self._lane.receive(deadline)
+            except TimeoutError:
+                self._lose(f"was killed: a call of its envs took longer than step_timeout_s={self._timeout_s:g}")
+            except ConnectionError:
+                self._lose()
+            else:
+                if received == number:
+                    return answer
+                self._answers[received] = answer  # to a step that was begun before, or to a call that was given up
+        return Error(self.loss)
+
+    def kill(self) -> None:
+        """Kill the process."""
+        if self.loss is None:
+            self._lose("was ended")
+
+    def _lose(self, kill_reason: str | None = None) -> None:
+        """Wait for the end of the process, killed for a reason if it does not end by itself, and note how it ended."""
+        if kill_reason is not None:
+            self._handle.kill(kill_reason)
+        self._workers.wait([self._handle.ended], CLOSE_TIMEOUT_S)
+        self.loss = EnvProcessLost(str(self._handle.ended.error or f"{self._handle.name} does not answer"))
+        self._lane.close()

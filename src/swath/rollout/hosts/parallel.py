@@ -10,54 +10,47 @@ A process that dies, or takes too long, is a failure of its envs. It is started 
 
 from __future__ import annotations
 
+import copy
 import os
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import dataclass, replace
-from functools import partial
-from itertools import accumulate, pairwise
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import accumulate, pairwise, starmap
 from operator import attrgetter
 from typing import Any, cast
 
 from gymnasium import spaces
 
-from swath.errors import EnvProcessLost, SwathError, WorkerLost
+from swath.errors import EnvProcessLost, SwathError
+from swath.keys import nested
 from swath.options import count
-from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Host, Transition
-from swath.rollout.hosts.env_server import NO_LIMIT, EnvServer, Failed, StepMemory
+from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Host, Infos, Transition
+from swath.rollout.hosts.env_server import (
+    CLOSE_TIMEOUT_S,
+    NO_LIMIT,
+    EnvProcess,
+    Failed,
+    Processes,
+    StepMemory,
+)
 from swath.rollout.spaces import Array, Converter, Leaves
 from swath.seeds import derive
-from swath.workers.base import Backend, Job
 from swath.workers.create import backend
 from swath.workers.outcome import Error
-from swath.workers.tickets import Name
+from swath.workers.tickets import ProcessName
 
 # Imported once, not in each process.
 PRELOADED = ("swath.rollout.hosts.sources",)
 
-START_TIMEOUT_S = 300.0
-CLOSE_TIMEOUT_S = 10.0
 
-
-@dataclass(frozen=True)
-class Processes:
-    """The processes that envs live in.
-
-    Attributes:
-        number: P.
-        timeout_s: most seconds that the envs of one process may take for a step or a reset, together.
-        initializer: runs first in each process; `None` for nothing.
-    """
-
-    number: int
-    timeout_s: float = 300.0
-    initializer: Callable[[], Any] | None = None
-
-
-def env_processes(number: int | None, timeout_s: float, initializer: Callable[[], Any] | None) -> Processes | None:
+def env_processes(
+    number: int | None,
+    timeout_s: float,
+    initializer: Callable[[], Any] | None,
+    info_reader: Callable[[ArraySpec], Any] | None = None,
+) -> Processes | None:
     """Return the processes for an option `env_processes`; `None` for none.
 
     Raises:
@@ -67,102 +60,7 @@ def env_processes(number: int | None, timeout_s: float, initializer: Callable[[]
         if timeout_s != Processes.timeout_s:
             raise ValueError(f"step_timeout_s={timeout_s!r} is for env processes; set env_processes, or leave it out")
         return None
-    return Processes(count("env_processes", number), timeout_s, initializer)
-
-
-class ProcessName(Name):
-    """The name of one life of an env process."""
-
-    __slots__ = ()
-
-    def __str__(self) -> str:
-        return f"env process {self.worker} (life {self.life})"
-
-
-class EnvProcess:
-    """One life of an env process, as the host calls it.
-
-    Args:
-        workers: starts the process.
-        name: of this life.
-        make_host: builds the host of its envs.
-        memory: a file that all env processes of a host share.
-        options: of the processes.
-
-    Attributes:
-        loss: why it cannot be called; `None` while it lives.
-    """
-
-    def __init__(
-        self, workers: Backend, name: ProcessName, make_host: Callable[[], Host], memory: int, options: Processes
-    ) -> None:
-        from swath.workers.process.fork_server import socket_pair  # noqa: PLC0415  on Linux only
-        from swath.workers.process.lane import Lane  # noqa: PLC0415  the same
-
-        self.loss: EnvProcessLost | None = None
-        self._workers, self._timeout_s, self._number = workers, options.timeout_s, 0
-        sock, process_sock = socket_pair()
-        self._lane = Lane(sock)
-        with process_sock:
-            fds = process_sock.fileno(), memory
-            self._handle = workers.spawn(
-                Job(partial(EnvServer, make_host), name, initializer=options.initializer, fds=fds)
-            )
-
-    def begin(self) -> None:
-        """Wait until the envs are built, and have them serve.
-
-        Raises:
-            Exception: what building an env raised.
-            EnvProcessLost: the process died, or was not ready in time.
-        """
-        if not self._workers.wait([self._handle.ready], START_TIMEOUT_S):
-            self._lose(f"was killed: its envs were not built within {START_TIMEOUT_S:g} s")
-        elif isinstance(self._handle.ready.error, WorkerLost):
-            self._lose()
-        if (error := self.loss or self._handle.ready.error) is not None:
-            self.kill()
-            raise error
-        self._workers.call(self._handle, "serve")
-
-    def send(self, *call: Any) -> None:
-        """Send a call: a method of `EnvServer` and its arguments; without any, a step."""
-        self._number += 1
-        if self.loss is None:
-            with suppress(ConnectionError, TimeoutError):  # `receive` notices
-                self._lane.send(self._number, call or None)
-
-    def receive(self, deadline: float) -> Any:
-        """Receive the answer to the last call; an `Error` if the process died, or did not answer in time.
-
-        Args:
-            deadline: in seconds of `time.monotonic`.
-        """
-        number = 0
-        while self.loss is None:
-            try:
-                number, answer = self._lane.receive(deadline)
-            except TimeoutError:
-                self._lose(f"was killed: a call of its envs took longer than step_timeout_s={self._timeout_s:g}")
-            except ConnectionError:
-                self._lose()
-            else:
-                if number == self._number:  # answers to calls that were given up have smaller numbers
-                    return answer
-        return Error(self.loss)
-
-    def kill(self) -> None:
-        """Kill the process."""
-        if self.loss is None:
-            self._lose("was ended")
-
-    def _lose(self, kill_reason: str | None = None) -> None:
-        """Wait for the end of the process, killed for a reason if it does not end by itself, and note how it ended."""
-        if kill_reason is not None:
-            self._handle.kill(kill_reason)
-        self._workers.wait([self._handle.ended], CLOSE_TIMEOUT_S)
-        self.loss = EnvProcessLost(str(self._handle.ended.error or f"{self._handle.name} does not answer"))
-        self._lane.close()
+    return Processes(count("env_processes", number), timeout_s, initializer, info_reader)
 
 
 class ProcessInfos(Sequence[Mapping[str, Any]]):
@@ -251,20 +149,22 @@ class ProcessHost(ArrayHost):
         self._workers = backend("process", preload=PRELOADED, bare=options.initializer is not None)
         self._file = os.memfd_create("swath")
         self._n_steps, self._processes, described = 0, list[EnvProcess](), []
-        # Envs whose episode was lost with their process, and that have not been reset since, with the reason.
-        self._lost_episodes = dict[int, Exception]()
+        self._begun = list[int]()  # numbers of the calls by which `send` has begun a step
         try:
             for index in range(len(makes)):
                 self._processes.append(self._start(index))
-            for process in self._processes:
+            for index, process in enumerate(self._processes):
                 process.begin()
-                described.append(self._ask(process, "describe"))
+                described.append(self._ask(index, "describe"))
             specs = [spec for spec, _ in described]
             self.spec = _joint_spec(specs)
             stops = [*accumulate(spec.num_envs for spec in specs)]
-            self._shares = [range(start, stop) for start, stop in pairwise([0, *stops])]
-            self._places = [(index, env - share.start) for index, share in enumerate(self._shares) for env in share]
-            self._memory = StepMemory(self._file, self.spec.num_envs, self.spec.observation, self.spec.action)
+            # The envs of each process, and the process of each env with its number there.
+            self._shares = dict(enumerate(starmap(range, pairwise([0, *stops]))))
+            self._places = [(index, env - share.start) for index, share in self._shares.items() for env in share]
+            self._n_envs, self._first = self.spec.num_envs, 0  # of all envs, and the first that this host steps
+            self._info_reader = None if options.info_reader is None else options.info_reader(self.spec)
+            self._memory = self._map_memory()
             self._converters = [Converter(leaf, "policy") for leaf in self.spec.action]
             for index in range(len(makes)):
                 self._attach(index)
@@ -282,13 +182,13 @@ class ProcessHost(ArrayHost):
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, in a new process if theirs is lost."""
         calls = dict[int, tuple[Any, ...]]()
-        for index, share in enumerate(self._shares):
+        for index, share in self._shares.items():
             share_seeds = None if seeds is None else [*seeds[share.start : share.stop]]
             if self._processes[index].loss is not None:
                 self._restart(index)
                 share_seeds = share_seeds or self._next_seeds(share)
             calls[index] = "reset_all", share_seeds
-        self._lost_episodes.clear()
+            self._processes[index].lost_episodes.clear()
         self._note_seeds(range(self.spec.num_envs), seeds)
         self._begin(calls)
         return [rows.copy() for rows in self._memory.observation]
@@ -301,12 +201,14 @@ class ProcessHost(ArrayHost):
             if (loss := self._processes[index].loss) is not None:
                 self._restart(index)
                 self._begin({index: ("reset_all", self._next_seeds(self._shares[index]))})
-                self._lost_episodes |= dict.fromkeys(self._shares[index], loss)
-        self._lost_episodes = {env: loss for env, loss in self._lost_episodes.items() if env not in seed_of}
+                lost = dict.fromkeys(range(len(self._shares[index])), loss)
+                self._processes[index].lost_episodes.update(lost)
         self._note_seeds(envs, seeds)
         calls = dict[int, tuple[Any, ...]]()
         for index, numbers in by_process.items():
-            start = self._shares[index].start
+            start, lost_episodes = self._shares[index].start, self._processes[index].lost_episodes
+            for number in numbers:
+                lost_episodes.pop(number, None)
             calls[index] = "reset", numbers, None if seeds is None else [seed_of[start + number] for number in numbers]
         resets_later = self._begin(calls)
         reset_now = [env for env in envs if not resets_later[self._places[env][0]]]
@@ -317,32 +219,50 @@ class ProcessHost(ArrayHost):
             leaf[reset_now] = rows[reset_now]
         return observation
 
+    def send(self, action: Leaves) -> None:
+        """Begin a step of every env, which `step` completes."""
+        self._owner.require_here("env processes")
+        self._write(action)
+        with self._lock:
+            self._begun = [self._processes[index].send() for index in self._shares]
+
     def step(self, action: Leaves, only: int | None = None) -> Transition:
         """Step every env that is not retired, or the env `only`, also after an env has failed."""
         memory = self._memory
-        self._n_steps += 1
-        for rows, leaf, convert in zip(memory.action, action, self._converters, strict=False):
-            rows[...] = convert(leaf)
-        if only is None:
-            answers = self._call(dict.fromkeys(range(len(self._processes)), ()))
-        else:
+        if only is not None:
+            self._write(action)
             index, number = self._places[only]
             answers = self._call({index: ("step", number)})
-        errors = dict[int, Exception](self._lost_episodes)
+        else:
+            if not self._begun:
+                self.send(action)
+            numbers, self._begun = self._begun, []
+            with self._lock:
+                answers = self._receive(self._shares, numbers, self._options.timeout_s)
+        errors = dict[int, Exception]()
+        for index, share in self._shares.items():
+            for number, loss in self._processes[index].lost_episodes.items():
+                errors[share.start + number] = loss
         for index, answer in answers.items():
             if answer is not None:
                 errors |= self._errors(index, answer)
         ends = Ends.from_flags(memory.terminated, memory.truncated)
         if only is not None:
-            self._lost_episodes = {env: error for env, error in errors.items() if env != only}
             ends = ends.without([env for env in range(self.spec.num_envs) if env != only])
             errors = {only: errors[only]} if only in errors else {}
         if errors:
             ends = ends.without([*errors])
         failed = sorted(errors.items())
         void = memory.void.nonzero()[0].tolist() if self.spec.next_step_autoreset else ()
+        info: Infos = ProcessInfos(self, self._n_steps)
+        if self._info_reader is not None:
+            info = nested(zip(self._info_reader.keys, [rows.copy() for rows in memory.infos], strict=True))
         observation = [rows.copy() for rows in memory.observation]
-        return Transition(observation, memory.reward.copy(), ends, void, failed, ProcessInfos(self, self._n_steps))
+        return Transition(observation, memory.reward.copy(), ends, void, failed, info)
+
+    def seed_of(self, env: int) -> int | None:
+        """Return the last seed of this env, or `None`."""
+        return super().seed_of(self._first + env)
 
     def retire(self, envs: Sequence[int]) -> None:
         """Stop stepping these envs until `reset_all`, if possible."""
@@ -351,13 +271,13 @@ class ProcessHost(ArrayHost):
     def render(self, env: int) -> Array | None:
         """Return a frame of this env, or `None` if it does not render."""
         index, number = self._places[env]
-        frame: Array | None = self._ask(self._processes[index], "render", number)
+        frame: Array | None = self._ask(index, "render", number)
         return frame
 
     def info_of(self, env: int) -> Mapping[str, Any]:
         """Return the info dict that came with the latest observation of this env."""
         index, number = self._places[env]
-        info: Mapping[str, Any] = self._ask(self._processes[index], "info_of", number)
+        info: Mapping[str, Any] = self._ask(index, "info_of", number)
         return info
 
     def map(self, function: Callable[[Any], Any]) -> list[Any]:
@@ -367,7 +287,7 @@ class ProcessHost(ArrayHost):
             Exception: what the function raised.
             EnvProcessLost: a process has died.
         """
-        return [value for process in self._processes for value in self._ask(process, "map", function)]
+        return [value for index in self._shares for value in self._ask(index, "map", function)]
 
     def place_of(self, env: int) -> tuple[int, int]:
         """Return the process of an env, and its number there."""
@@ -385,7 +305,7 @@ class ProcessHost(ArrayHost):
         """
         if step != self._n_steps:
             raise SwathError("infos of env processes are kept until the next step; read them before")
-        infos: list[Mapping[str, Any]] = self._ask(self._processes[index], "infos")
+        infos: list[Mapping[str, Any]] = self._ask(index, "infos")
         return infos
 
     def rebuild(self) -> Leaves:
@@ -395,8 +315,8 @@ class ProcessHost(ArrayHost):
             EnvRaised: building or resetting an env failed.
         """
         self._close_envs()
-        for index, process in enumerate(self._processes):
-            process.kill()
+        for index in self._shares:
+            self._processes[index].kill()
             self._restart(index)
         return self.reset_all()
 
@@ -409,6 +329,37 @@ class ProcessHost(ArrayHost):
             for answer in answers:
                 if isinstance(answer, Error) and not isinstance(answer.exception, EnvProcessLost):
                     raise answer.exception
+
+    def halves(self) -> list[ProcessHost]:
+        """Return two hosts, each of the envs of one half of the processes, which both may step at the same time.
+
+        Only this host closes the processes.
+        """
+        indices, halves = [*self._shares], [copy.copy(self), copy.copy(self)]
+        middle = len(indices) // 2
+        halves[0].select_processes(indices[:middle])
+        halves[1].select_processes(indices[middle:])
+        return halves
+
+    def select_processes(self, indices: Sequence[int]) -> None:
+        """Keep the envs of some processes only, which follow one another."""
+        start, stop = self._shares[indices[0]].start, self._shares[indices[-1]].stop
+        n, limited = stop - start, bool(self.spec.limits)
+        self._shares = {at: range(self._shares[at].start - start, self._shares[at].stop - start) for at in indices}
+        self._places, self._first = self._places[start:stop], start
+        self._memory = self._map_memory()
+        self._memory.select_envs(start, stop)
+        self.spec = replace(self.spec, num_envs=n, batch_shape=(n,), limits=[None] * n if limited else [])
+        self._read_limits()
+
+    def _map_memory(self) -> StepMemory:
+        n_infos = 0 if self._info_reader is None else len(self._info_reader.keys)
+        return StepMemory(self._file, self._n_envs, self.spec.observation, self.spec.action, n_infos)
+
+    def _write(self, action: Leaves) -> None:
+        self._n_steps += 1
+        for rows, leaf, convert in zip(self._memory.action, action, self._converters, strict=False):
+            rows[...] = convert(leaf)
 
     def _start(self, index: int) -> EnvProcess:
         name = ProcessName(index, self._lives[index])
@@ -429,10 +380,10 @@ class ProcessHost(ArrayHost):
             raise EnvRaised(self._shares[index].start, error) from error
 
     def _attach(self, index: int) -> None:
-        self._ask(self._processes[index], "attach", self.spec.num_envs, self._shares[index].start)
+        self._ask(index, "attach", self._n_envs, self._shares[index].start + self._first, self._options.info_reader)
 
     def _close_envs(self) -> list[Any]:
-        return [*self._call(dict.fromkeys(range(len(self._processes)), ("close",)), CLOSE_TIMEOUT_S).values()]
+        return [*self._call(dict.fromkeys(self._shares, ("close",)), CLOSE_TIMEOUT_S).values()]
 
     def _release(self) -> None:
         for process in self._processes:
@@ -443,23 +394,22 @@ class ProcessHost(ArrayHost):
     def _call(self, calls: Mapping[int, tuple[Any, ...]], timeout_s: float | None = None) -> dict[int, Any]:
         """Call processes at the same time, and return their answers by index."""
         self._owner.require_here("env processes")
-        processes = [self._processes[index] for index in calls]
         with self._lock:
-            for process, call in zip(processes, calls.values(), strict=True):
-                process.send(*call)
-            deadline = time.monotonic() + (self._options.timeout_s if timeout_s is None else timeout_s)
-            return dict(zip(calls, [process.receive(deadline) for process in processes], strict=True))
+            numbers = [self._processes[index].send(*call) for index, call in calls.items()]
+            return self._receive(calls, numbers, self._options.timeout_s if timeout_s is None else timeout_s)
 
-    def _ask(self, process: EnvProcess, *call: Any) -> Any:
+    def _receive(self, indices: Iterable[int], numbers: Sequence[int], timeout_s: float) -> dict[int, Any]:
+        """Receive the answers to calls of processes, by index of the process."""
+        deadline, pairs = time.monotonic() + timeout_s, zip(indices, numbers, strict=True)
+        return {index: self._processes[index].receive(number, deadline) for index, number in pairs}
+
+    def _ask(self, index: int, *call: Any) -> Any:
         """Call one process, and return the value.
 
         Raises:
             Exception: what the call raised.
         """
-        self._owner.require_here("env processes")
-        with self._lock:
-            process.send(*call)
-            answer = process.receive(time.monotonic() + self._options.timeout_s)
+        answer = self._call({index: call})[index]
         if isinstance(answer, Error):
             raise answer.exception
         return answer
@@ -502,11 +452,12 @@ class ProcessHost(ArrayHost):
 
     def _note_seeds(self, envs: Sequence[int], seeds: Sequence[int | None] | None) -> None:
         if seeds is not None and self.spec.seeding == "episode":
-            self._seeds |= {env: seed for env, seed in zip(envs, seeds, strict=True) if seed is not None}
+            pairs = zip(envs, seeds, strict=True)
+            self._seeds.update({self._first + env: seed for env, seed in pairs if seed is not None})
 
     def _next_seeds(self, envs: Sequence[int]) -> list[int | None]:
         """Return seeds for envs in a new process, which follow from their last seeds."""
-        last = [self._seeds.get(env) for env in envs]
+        last = [*map(self.seed_of, envs)]
         seeds = [None if seed is None else derive(seed, "next") for seed in last]
         self._note_seeds(envs, seeds)
         return seeds

@@ -21,8 +21,9 @@ from swath.errors import noted
 from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import Host, MakeEnvs, close_on_failure
+from swath.rollout.hosts.env_server import Processes
 from swath.rollout.hosts.gymnasium import EnvListHost
-from swath.rollout.hosts.parallel import Processes, ProcessHost
+from swath.rollout.hosts.parallel import ProcessHost
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.tensors import BatchedEnv, TensorHost, tensor_device

@@ -23,9 +23,10 @@ from tensordict.nn import InteractionType as ExplorationType
 from torch.overrides import TorchFunctionMode
 
 from swath.errors import NonFinite, WorkerLate, warn_of_no_effect
-from swath.keys import Key, as_key, as_tuple, nested
+from swath.keys import ACTION, NEXT, REWARD, Key, as_key, as_tuple, nested, under_next
 from swath.options import count
-from swath.rollout.hosts.base import HostSpec
+from swath.rollout.hosts.base import HostSpec, TensorDictSpec
+from swath.rollout.loop import Step
 from swath.rollout.plans import plans_mode
 from swath.rollout.policies.outputs import Memory, ToLeaf, Unpack, changed_error, unpacker
 from swath.rollout.policies.plan import PlannedCall, attribute_values
@@ -469,6 +470,28 @@ class FiniteCheck:
         if self._checks_outputs:
             require_finite("policy output", self._policy.keys, outputs, self._moment)
         return outputs
+
+
+def require_finite_step(step: Step, spec: HostSpec, moment: Callable[[int], str]) -> None:
+    """Raise `NonFinite` if the reward of a step, or an observation that it led to, is not finite.
+
+    Args:
+        step: the step.
+        spec: properties of the envs.
+        moment: as of `require_finite`.
+    """
+    output, entries, n, reward = step.outputs[0], step.next_observation, spec.num_envs, step.reward
+    if isinstance(output, TensorDictBase):
+        assert isinstance(spec, TensorDictSpec)
+        reward = spec.host.reader.reward(output.get(NEXT)) if reward is None else reward
+        entries = [output.get(under_next(key)).reshape(n, -1) for key in spec.observation_keys]
+        output = output.get(ACTION, None)
+
+    def describe(env: int) -> str:
+        action = None if output is None else torch.as_tensor(output).reshape(n, -1)[env].tolist()
+        return f"{moment(env)} after the action {action}"
+
+    require_finite("next", (REWARD, *spec.observation_keys), [reward, *entries], describe)
 
 
 def require_finite(noun: str, keys: Sequence[Key], leaves: Leaves, moment: Callable[[int], str]) -> None:
