@@ -2,6 +2,7 @@ import json
 import random
 import re
 import threading
+from functools import partial
 from importlib import metadata
 from pathlib import Path
 
@@ -96,6 +97,18 @@ def test_observations_outside_their_space_are_an_error(observation, words):
     assert finding.level == "error"
     assert finding.value == f"observations are {words}, their space says float32 of shape (2,) from 0 to 8"
     assert finding.do == "return values of the space, or correct the space"
+
+
+def test_wrappers_that_change_observations_are_part_of_the_env():
+    space, wrappers = gym.spaces.Box(-1, 1, (8,), np.float32), gym.wrappers
+    stacked = partial(wrappers.FrameStackObservation, stack_size=4)
+    for wrap in (stacked, wrappers.FlattenObservation, wrappers.TimeAwareObservation):
+        findings = check_interface(lambda wrap=wrap: wrap(gym.make("Acrobot-v1")))
+        assert {finding.level for finding in findings} <= {"note"}
+    lying = partial(wrappers.TransformObservation, func=lambda _: np.full(8, 2, np.float32), observation_space=space)
+    assert "of shape (8,) from 2 to 2, their space says" in only(
+        check_interface(lambda: lying(gym.make("CartPole-v1"))), "error"
+    )
 
 
 def test_a_mistake_of_a_policy_is_shown_with_few_lines_of_the_library(swath, monkeypatch):

@@ -165,8 +165,10 @@ def _check(env: Any) -> Iterator[Finding]:
     from gymnasium.utils.env_checker import check_env
     from gymnasium.wrappers import TransformObservation
 
-    checked, space = env.unwrapped, env.observation_space
-    observation = np.asarray(checked.reset(seed=SEED)[0])
+    space = env.observation_space
+    checked = env.unwrapped if env.unwrapped.observation_space == space else env
+    with warnings.catch_warnings(action="ignore"):  # what wrappers of `gymnasium.make` find is found below
+        observation = np.asarray(env.reset(seed=SEED)[0])
     if isinstance(space, Box) and observation.dtype.kind in "biuf":
         has_shape = observation.shape == space.shape and observation.dtype.kind == space.dtype.kind
         fits = has_shape and bool(((observation >= space.low) & (observation <= space.high)).all())
