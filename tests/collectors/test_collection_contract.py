@@ -103,6 +103,11 @@ class TestCartPole(CollectionContract):
         return lambda observation: torch.distributions.Categorical(logits=net(observation)).sample()
 
 
+@pytest.mark.usefixtures("fork_server")
+class TestEnvProcesses(TestCartPole):
+    env_processes = 2
+
+
 # ---- many workers
 
 

@@ -12,6 +12,7 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 from swath import Collector, Evaluator, MultiSyncCollector, evaluate_policy
 from swath.errors import EnvProcessLost
+from traces import left, require_no_more_than
 
 CARTPOLE = partial(gym.make, "CartPole-v1")
 
@@ -218,6 +219,20 @@ def test_shutdown_closes_the_envs_and_leaves_no_process(build, tmp_path):
     collector.shutdown()
     assert not [pid for pid in before if lives(pid)]
     assert len([*tmp_path.iterdir()]) == 4
+
+
+def test_shutdown_leaves_no_process_thread_descriptor_or_memory(fork_server):
+    def lose_a_process(overlap):
+        options = {"envs_per_worker": 4, "env_processes": 2, "frames_per_batch": 40, "info_keys": ["x"]}
+        with Collector(informed, swing, **options, on_env_error="reset", overlap=overlap) as collector:
+            os.kill(pids(collector)[0], signal.SIGKILL)
+            collector.next()
+
+    lose_a_process(overlap=False)
+    before = left()
+    for overlap in (False, True):
+        lose_a_process(overlap)
+    require_no_more_than(before)
 
 
 class Closes(gym.Wrapper):

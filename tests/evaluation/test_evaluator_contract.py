@@ -184,6 +184,12 @@ class TestInAThread(EvaluatorContract):
 
 
 @pytest.mark.usefixtures("warm_processes")
+class TestInEnvProcesses(EvaluatorContract):
+    options = {"num_envs": 4, "env_processes": 2}
+    layouts = ((4, 1), (7, 1))
+
+
+@pytest.mark.usefixtures("warm_processes")
 class TestInProcesses(EvaluatorContract):
     backend = "process"
 

@@ -50,6 +50,7 @@ class CollectionContract:
 
     Attributes:
         n_envs: number of envs stepped together; `None` for a single env without env dimension, or a vector env.
+        env_processes: number of processes that the envs of each worker live in; `None` for the worker's.
         n_steps: T, the steps of a batch; episodes should end within the run.
         n_batches: batches of a run.
         n_workers: number of workers; `None` for a `Collector` in this process.
@@ -60,6 +61,7 @@ class CollectionContract:
     """
 
     n_envs: int | None = 3
+    env_processes: int | None = None
     n_steps = 12
     n_batches = 3
     n_workers: int | None = None
@@ -110,6 +112,7 @@ class CollectionContract:
         share = self.n_steps * size
         options: dict[str, Any] = {
             "envs_per_worker": self.n_envs,
+            "env_processes": self.env_processes,
             "seed": seed,
             "frames_per_batch": share * (n_workers if self.sync else 1),
             "total_frames": share * n_workers * self.n_batches,
