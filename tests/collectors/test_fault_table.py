@@ -7,7 +7,7 @@ import pytest
 from collector_toys import make_collector
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-from swath.testing import Counting, CountingEnv, EnvBroke, Fault, Script
+from swath.testing import Counting, CountingEnv, EnvBroke, Fault, Lives, Script
 from swath.testing.checks import check_lives, joined, valid
 from swath.testing.faults import FaultInjector
 
@@ -52,9 +52,11 @@ def torchrl_batch(mishaps):
     return lambda: envs.SerialEnv(2, [make] * 2), {}
 
 
+IN_A_PROCESS = "list in a process"
 SOURCES = {
     "one env": one_env,
     "list": env_list,
+    IN_A_PROCESS: None,
     **{f"vector, {mode.name}": vector(mode) for mode in AutoresetMode},
     "TorchRL env": torchrl_env,
     "TorchRL envs": torchrl_list,
@@ -68,11 +70,17 @@ def mishaps(request):
 
 
 @pytest.fixture(params=SOURCES)
-def collect(request, mishaps):
+def collect(request, mishaps, tmp_path):
     """Return a function that builds a collector that draws `T` steps of every env."""
 
     def make(on_env_error):
-        source, options = SOURCES[request.param](mishaps)
+        if request.param == IN_A_PROCESS:  # each life of which has its own copy of the faults
+            request.getfixturevalue("fork_server")
+            fault = FAULTS[request.node.callspec.params["mishaps"]]
+            (source,) = Lives(tmp_path, {0: [[fault]]}, 2, COUNTING).sources(1)
+            options = {"envs_per_worker": 2, "env_processes": 1}
+        else:
+            source, options = SOURCES[request.param](mishaps)
         n_envs = 1 if request.param in ("one env", "TorchRL env") else 2
         return make_collector(source, frames_per_batch=T * n_envs, on_env_error=on_env_error, **options)
 
