@@ -26,6 +26,13 @@ def test_the_evaluation_of_a_run_is_repeated_number_by_number(trained):
         assert now == stored
 
 
+def test_other_episodes_than_the_stored_ones_are_not_compared(trained):
+    code, out, _ = trained("eval", RUN, "--episodes", "3")
+    assert code == 0
+    assert out[-1].startswith("not compared with the stored evaluation, which is of other episodes")
+    assert rows(out)["episodes"] == ["3"]
+
+
 def test_a_policy_that_differs_from_the_stored_one_is_noticed(trained):
     state = load_checkpoint(RUN / "checkpoint.safetensors")
     state["policy"] = {name: torch.zeros_like(value) for name, value in state["policy"].items()}

@@ -258,7 +258,11 @@ def test_counts_of_another_evaluator_are_loaded_only_while_idle(tmp_path):
         result = ev.evaluate(Shifted())
         assert (result.step, result["eval/policy_version"]) == (3, 4)
         assert not (tmp_path / "best.json").exists(), "the best reward was loaded"
-        assert ev.state_dict() == {"step_counter": 4, "policy_version": 4, "best": 1e6}
+        now = {"step_counter": 4, "policy_version": 4, "best": 1e6}
+        for wrong in ({"best": "high"}, {"step_counter": 0.5}, {"policy_version": None}):
+            with pytest.raises((TypeError, ValueError)):
+                ev.load_state_dict({**state, **wrong})
+        assert ev.state_dict() == now, "nothing has changed"
         ev.trigger_eval()
         for use in (ev.state_dict, partial(ev.load_state_dict, state)):
             with pytest.raises(RuntimeError, match="pending, queued, or unread"):

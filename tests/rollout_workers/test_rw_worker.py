@@ -223,6 +223,14 @@ def test_an_invalid_argument_is_refused(make, wrong, error, words):
         make(**wrong)
 
 
+def test_an_env_of_another_kind_is_closed_with_the_others():
+    second = gym.vector.SyncVectorEnv([lambda: MockEnv(5)])
+    envs = [MockEnv(5), second]
+    with pytest.raises(TypeError, match=r"for vector_index=1, after .*; make envs of one kind"):
+        mock(env_creator=lambda context: envs[context.vector_index], config={"num_envs_per_env_runner": 2})
+    assert second.closed
+
+
 def test_a_creator_may_make_no_env():
     spaces = dict.fromkeys([DEFAULT], (gym.spaces.Discrete(2), gym.spaces.Discrete(2)))
     with mock(env_creator=lambda _: None, spaces=spaces, tf_session_creator=None) as worker:

@@ -79,10 +79,15 @@ def evaluate(
         console.print(comparison.verdict("A", "B"), soft_wrap=True)
     else:
         now, stored = results[0], runs[0].progress.evaluation
-        alike = stored is not None and stored.step == now.step and stored.seeds.tolist() == now.seeds.tolist()
+        results_by_name = {"now": now}
+        if stored is not None and stored.step == now.step and stored.seeds.tolist() == now.seeds.tolist():
+            results_by_name["stored"] = stored
         console.print(f"{env}, {names[0]}", soft_wrap=True)
-        console.print(parts.eval_table({"now": now, "stored": stored} if stored and alike else {"now": now}))
-        if stored is not None and alike:
+        console.print(parts.eval_table(results_by_name))
+        if stored is not None and "stored" not in results_by_name:
+            text = "not compared with the stored evaluation, which is of other episodes or of other weights"
+            console.print(text, soft_wrap=True)
+        elif stored is not None:
             same = stored.returns.tolist() == now.returns.tolist()
             console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
     if video is not None:

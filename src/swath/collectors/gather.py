@@ -179,9 +179,9 @@ class Fragments(WorkerGroup):
 
     def end_all_early(self) -> None:
         """Let all fragments end at the next step, also those that begin later."""
-        if self._stop_numbers is not None:
+        if (stop_numbers := self._stop_numbers) is not None:
             with suppress(Closed):  # by another thread
-                self._stop_numbers.open()[:] = np.iinfo(np.int64).max
+                stop_numbers.open()[:] = np.iinfo(np.int64).max
 
     def pause(self) -> None:
         """Request no further fragments until every pause has ended."""

@@ -442,7 +442,7 @@ class Worker(Responder):
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
         """Restore what was saved, but for weights, which the channel brings; `seeding` replaces the saved seed."""
         if seeding is not None:
-            self.seeding = seeding
+            self.seeding, saved = seeding, {name: part for name, part in saved.items() if name != "seed"}
         self.load_state_dict(saved, strict=False)
 
     def _require_supported(self, request: WorkerRequest) -> None:

@@ -180,13 +180,10 @@ class Evaluator(ServiceOwner):
 
         Raises:
             RuntimeError: there is work that is pending, queued or unread.
-            KeyError, TypeError: the state is not one of `state_dict`; nothing has changed.
+            KeyError, TypeError, ValueError: the state is not one of `state_dict`; nothing has changed.
         """
-        step, version, reward = index(state["step_counter"]), index(state["policy_version"]), state["best"]
-        queue, best = self._service.idle_queue(), self._service.reporter.best
-        queue.step_counter, queue.policy_version = step, version
-        if best is not None and reward is not None:
-            best.reward = float(reward)
+        step, version, best = index(state["step_counter"]), index(state["policy_version"]), state["best"]
+        self._service.continue_from(step, version, None if best is None else float(best))
 
     @staticmethod
     def extract_weights(policy: Any) -> TensorDict:

@@ -192,6 +192,18 @@ class EvaluationService:
                 raise SwathError(text)
             return self.queue
 
+    def continue_from(self, step_counter: int, policy_version: int, best_reward: float | None) -> None:
+        """Continue the counts of another evaluator; without a best reward keep that of this one.
+
+        Raises:
+            SwathError: requests are pending, queued or unread.
+        """
+        with self.changed:
+            queue, best = self.idle_queue(), self.reporter.best
+            queue.step_counter, queue.policy_version = step_counter, policy_version
+            if best is not None and best_reward is not None:
+                best.reward = best_reward
+
     def close(self, timeout: float, *, end_shared: bool = True) -> None:
         """Refuse new requests, stop the running one, wake blocked callers, end workers and thread. Twice is fine.
 

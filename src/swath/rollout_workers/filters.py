@@ -211,7 +211,8 @@ class MeanStdFilter(Filter):
     @property
     def buffer(self) -> Any:
         """Return statistics of the observations since `reset_buffer`, a `RunningStat` per leaf."""
-        return map_nest(lambda stat: stat and stat.delta(), self.running_stats)
+        with _LOCK:
+            return map_nest(lambda stat: stat and stat.delta(), self.running_stats)
 
     def __call__(self, x: Any, update: bool = True) -> Any:
         """Filter one observation or a batch `[n, …]`; the filter learns a batch as a whole before it is normalised."""
@@ -219,7 +220,7 @@ class MeanStdFilter(Filter):
             return map_nest(partial(self._filtered, update), self.running_stats, x)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
-        """Learn the buffer of the other filter; `with_buffer` replaces the buffer by it, too."""
+        """Merge the buffer of the other filter into the statistics; `with_buffer` copies it over the buffer, too."""
         with _LOCK:
             new_stats = other.copy().running_stats
             map_nest(lambda stat, new: stat and stat.update(new, with_delta=with_buffer), self.running_stats, new_stats)
@@ -360,5 +361,7 @@ class FilterManager:
                     merged[policy_id] = filter_
         if update_remote:
             worker_set.send_filters(copy_filters(merged), timeout_seconds)
-        for failure in failures:
-            raise failure
+        if failures:
+            for other in failures[1:]:
+                failures[0].add_note(f"another worker raised, too: {other!r}")
+            raise failures[0]

@@ -65,7 +65,8 @@ class LocalHandle(Handle):
         except BaseException as error:  # noqa: BLE001  it would end a process
             self.end(f"ended itself with {error!r}", repr(error))
         else:
-            self.settle(ticket, outcome)
+            if not self.ended.done:  # `end` settles the tickets of a worker that was ended meanwhile
+                self.settle(ticket, outcome)
 
     def _build(self) -> Outcome:
         initializer = self.job.initializer

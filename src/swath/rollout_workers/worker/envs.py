@@ -147,11 +147,12 @@ class Envs:
                 return
             if any(env is other for other in envs):
                 raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
-            is_vector = isinstance(env, VectorEnv) or is_vector_env(env)
-            if not isinstance(env, gym.Env) and not (is_vector and not envs):
-                after = f" for vector_index={len(envs)}, after {envs[0]}; make envs of one kind" if envs else ""
+            is_vector, number = isinstance(env, VectorEnv) or is_vector_env(env), len(envs)
+            if hasattr(env, "close"):  # also one that is refused
+                envs.append(env)
+            if not isinstance(env, gym.Env) and not (is_vector and number == 0):
+                after = f" for vector_index={number}, after {envs[0]}; make envs of one kind" if number else ""
                 raise TypeError(f"env_creator made {env!r}{after or f'; it must make {SERVED}'}")
-            envs.append(env)
             if is_vector:
                 return
 
