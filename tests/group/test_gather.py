@@ -63,7 +63,7 @@ class Shares(Fragments):
         assert not randomly
         self.left += 1
 
-    def is_stale(self, request):
+    def drop_if_stale(self, request):
         if request.deliver_if_stale or request.reply[2] >= self.stale_below:
             return False
         self.stale.append(request)

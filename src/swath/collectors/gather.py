@@ -191,8 +191,8 @@ class Fragments(WorkerGroup):
         """End one pause, or all of them; do nothing if none lasts."""
         self.pause_count = 0 if all_pauses else max(self.pause_count - 1, 0)
 
-    def is_stale(self, request: Request) -> bool:
-        """Return whether a fragment is dropped because its weights are too old, and count it if they are."""
+    def drop_if_stale(self, request: Request) -> bool:
+        """Count a fragment whose weights are too old; return whether to drop it."""
         version = head_of(request).version
         if self.max_staleness is None or request.purpose.randomly:
             return False
@@ -251,14 +251,14 @@ class Fragments(WorkerGroup):
             self.counters.discard(head.frames)
 
     def end(self) -> None:
-        """Take note that all workers have ended: rows that wait to be written are lost."""
+        """Count rows that wait in workers as lost, because all workers have ended."""
         self._ended.update(self.tallies)
         self._stop_numbers = None
 
     def _count(self, name: Name, tally: Tally, head: Head | None = None) -> None:
         """Add the counts of a life, and of the fragment that it sent with them.
 
-        Frames of no fragment that arrives were written by a request that raised, or were made when Ctrl-C came.
+        Frames that belong to no fragment that arrives come from a request that raised, or that Ctrl-C interrupted.
         """
         before, self.tallies[name] = self.tallies[name], tally
         self.records[name.worker].frames += tally.frames - before.frames
@@ -326,7 +326,7 @@ class InOrder:
         answered = [request for request in first.current_requests() if request.answered]
         answered += [request for request in current if request.lost]
         if answered:
-            group.settle_dropped()  # round_ worker made the dropped ones first
+            group.settle_dropped()  # the worker answered the dropped requests first, so they are settled first
         for request in answered:
             if not request.closed:
                 group.settle(request)
@@ -444,7 +444,7 @@ class AsReady:
                     self._give_up(request)
         while ready := [request for request in group.open_requests() if request.reply is not None]:
             chosen = min(ready, key=lambda request: self._last_turn.get(request.worker, -1))
-            if not group.is_stale(chosen):
+            if not group.drop_if_stale(chosen):
                 self._turn += 1
                 self._last_turn[chosen.worker] = self._turn
                 chosen.being_delivered = True

@@ -89,8 +89,8 @@ class Worker(Responder):
         version: of the policy's weights.
         tally: counts of this life.
         seeding: source of its seeds; `None` if it was never seeded.
-        in_background: whether other threads draw from the process's generators, which are then neither seeded nor
-            activate.
+        in_background: whether other threads draw from the process's generators; the worker then neither seeds nor
+            replaces them.
 
     Raises:
         Exception: whatever is wrong with env or policy, after everything that was built is closed.
@@ -559,7 +559,7 @@ class Worker(Responder):
         self._begin_with(self._rules.failures.begin_all(self.host, seeds))
 
     def _begin_with(self, observation: Leaves) -> None:
-        """Take note that episodes have begun in all envs, with these observations."""
+        """Begin counting episodes that have begun in all envs, with these observations."""
         self._stage.observation = observation
         self._stage.ended_envs = ()
         all_envs = range(self.host.spec.num_envs)

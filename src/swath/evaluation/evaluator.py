@@ -97,7 +97,7 @@ class Evaluator(ServiceOwner):
         Args:
             weights: of the policy: a module, a TensorDict or a mapping. `None`: the present weights of the policy; with
                 a factory the weights that were sent last.
-            step: the training step, kept with the result; `None` counts.
+            step: the training step, kept with the result; `None`: the last plus 1.
             weights_dict: weights by model id.
 
         Raises:
@@ -114,7 +114,7 @@ class Evaluator(ServiceOwner):
 
         Args:
             weights: as for `evaluate`; they are copied now.
-            step: the training step, kept with the result; `None` counts.
+            step: the training step, kept with the result; `None`: the last plus 1.
             weights_dict: weights by model id.
 
         Returns:

@@ -193,7 +193,7 @@ class EvaluationService:
             return self.queue
 
     def continue_from(self, step_counter: int, policy_version: int, best_reward: float | None) -> None:
-        """Continue the counts of another evaluator; without a best reward keep that of this one.
+        """Continue the counts of another evaluator; `None` keeps the best reward of this one.
 
         Raises:
             SwathError: requests are pending, queued or unread.
@@ -205,7 +205,9 @@ class EvaluationService:
                 best.reward = best_reward
 
     def close(self, timeout: float, *, end_shared: bool = True) -> None:
-        """Refuse new requests, stop the running one, wake blocked callers, end workers and thread. Twice is fine.
+        """Refuse new requests, stop the running one, wake blocked callers, end workers and thread.
+
+        A second call does nothing.
 
         In a fork of the process that began the workers this does nothing.
 
@@ -344,7 +346,7 @@ class ServiceOwner:
     def shutdown(self, timeout: float = 5.0) -> None:
         """Stop the running evaluation, close the envs where they live, end workers, for all handles, and threads.
 
-        Twice is fine.
+        A second call does nothing.
 
         Args:
             timeout: in seconds.

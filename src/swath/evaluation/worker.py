@@ -442,7 +442,7 @@ class EvalWorker(Member):
         return {model_id: env_parts.state_of(self._models(model_id)[0]) for model_id in model_ids}
 
     def close(self) -> None:
-        """Close the envs, instances too, unless the caller lends them. Twice is fine."""
+        """Close the envs, instances too, unless the caller lends them. A second call does nothing."""
         with self.env_lock:
             self.closed, self._run = True, None
             self._cleanup.close()

@@ -212,7 +212,7 @@ class WorkerGroup:
         return Counter([request.worker for request in self.open_requests()])
 
     def close(self, request: Request) -> None:
-        """End a request, and release the memory of its reply. Twice is fine."""
+        """End a request, and release the memory of its reply. A second call does nothing."""
         request.closed = True
         self.pending.pop(request, None)
         if isinstance(request.reply, Received):

@@ -117,7 +117,7 @@ class Display:
         self._live.update(self._view(text or self._hint), refresh=True)
 
     def close(self) -> None:
-        """Draw the last view and release the terminal. Twice is fine."""
+        """Draw the last view and release the terminal. A second call does nothing."""
         if self._live is None:
             if self._lines != self._printed:
                 self._print_stats()
@@ -266,7 +266,7 @@ class Progress(AbstractContextManager["Progress"]):
             raise RuntimeError("this Progress watches another collector; make one for each, or close() it first")
 
     def close(self) -> None:
-        """Draw the last view and release the terminal, unless it hangs. Twice is fine."""
+        """Draw the last view and release the terminal, unless it hangs. A second call does nothing."""
         self._ended.set()
         atexit.unregister(self.close)
         if self._thread is not None and self._thread is not threading.current_thread():

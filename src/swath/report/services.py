@@ -212,7 +212,7 @@ class PrometheusSink:
             (gauge.labels(worker[1]) if worker else gauge).set(value)
 
     def close(self) -> None:
-        """Stop serving and free the port. Twice is fine."""
+        """Stop serving and free the port. A second call does nothing."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()

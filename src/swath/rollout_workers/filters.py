@@ -197,7 +197,7 @@ class MeanStdFilter(Filter):
             through unchanged.
         demean: subtract the mean.
         destd: divide by the standard deviation.
-        clip: at the end, clip numbers to `[-clip, clip]`; None does not.
+        clip: at the end, clip numbers to `[-clip, clip]`; None clips nothing.
 
     Attributes:
         running_stats: a `RunningStat` per leaf, of all observations; also under the name `rs`. Their deltas are the

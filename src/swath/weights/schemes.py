@@ -137,7 +137,7 @@ class WeightSyncScheme:
         self.shutdown()
 
     def shutdown(self) -> None:
-        """Disconnect from collector and model. Twice is fine."""
+        """Disconnect from collector and model. A second call does nothing."""
         self.model_id: str | None = None
         self.worker_idx: int | None = None
         self.initialized_on_sender = self.initialized_on_receiver = False

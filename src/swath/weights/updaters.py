@@ -69,7 +69,7 @@ class WeightUpdaterBase(ABC):
         self.push_weights(policy_or_weights, worker_ids)
 
     def register_collector(self, collector: Any) -> None:
-        """Serve this collector, of which a weak reference is kept. Twice is fine.
+        """Serve this collector, of which a weak reference is kept. A second call does nothing.
 
         Raises:
             RuntimeError: it serves another collector that still exists.
@@ -251,7 +251,7 @@ class RayWeightUpdater(WeightUpdaterBase):
         self._updated: dict[int, tuple[int, int]] = {}  # by worker: life and number of fragments at its last update
 
     def register_collector(self, collector: Any) -> None:
-        """Serve this collector, of which a weak reference is kept. Twice is fine.
+        """Serve this collector, of which a weak reference is kept. A second call does nothing.
 
         Raises:
             RuntimeError: it serves another collector that still exists.

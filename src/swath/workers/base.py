@@ -125,7 +125,7 @@ class Handle:
             self._announce()
 
     def end(self, how: str, exit: int | str | None = None) -> None:  # noqa: A002  the field's name
-        """Settle `ended`, then all open tickets, because the worker has ended. Twice is fine.
+        """Settle `ended`, then all open tickets, because the worker has ended. A second call does nothing.
 
         Args:
             how: completes "worker 0 (life 0) …"; ignored if there is a `kill_reason`.

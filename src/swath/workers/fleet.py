@@ -190,7 +190,7 @@ class Fleet:
             self._record_death(handle.name, cause)
 
     def retire(self, worker: int) -> None:
-        """Kill a worker for good, without counting a death. Twice is fine."""
+        """Kill a worker for good, without counting a death. A second call does nothing."""
         with self._locked():
             if (handle := self._handles.get(worker)) is not None:
                 self._backend.kill(handle)

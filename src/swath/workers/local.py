@@ -3,7 +3,7 @@
     inline: spawn, call ─▶ one queue ─▶ wait: runs the oldest call, until one of its tickets is settled
     thread: spawn, call ─▶ queue of the worker ─▶ its thread runs the calls
 
-Values are copied where other backends would send them across a border.
+Values are copied where other backends would send them to another process.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from swath.workers.packing import Parcel, pack, unpack, writable_copies
 from swath.workers.tickets import Interrupted, Received, Ticket, TicketMonitor
 
 QueuedCall: TypeAlias = Callable[..., None]
-"""A call in a queue; its arguments are exceptions that leave it open."""
+"""A queued call; it raises exceptions of the types that it is given, and then stays in the queue to run again."""
 
 
 class LocalHandle(Handle):
@@ -35,7 +35,7 @@ class LocalHandle(Handle):
     Args:
         job: its start-up data.
         monitor: settles its tickets.
-        queue: adds a call to the queue of its thread or backend.
+        queue: a function that adds a call to the queue of its thread or backend.
     """
 
     def __init__(self, job: Job, monitor: TicketMonitor, queue: Callable[[QueuedCall], None]) -> None:
@@ -78,7 +78,7 @@ class LocalHandle(Handle):
         outcome = self._object.answer(method, lambda: args)
         if isinstance(outcome, Value):
             return run_and_capture(_copied, outcome.value)
-        return outcome if outcome.counts is None else copy.deepcopy(outcome)  # the method returned it
+        return outcome if outcome.counts is None else copy.deepcopy(outcome)  # an `Error` that the method returned
 
 
 class LocalShared:

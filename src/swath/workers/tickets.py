@@ -124,7 +124,7 @@ class Received:
         return self._load()
 
     def close(self) -> None:
-        """Release the memory once no view of it is left. Twice is fine."""
+        """Release the memory once no view of it is left. A second call does nothing."""
         self._load = None
 
 

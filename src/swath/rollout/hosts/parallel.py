@@ -321,7 +321,10 @@ class ProcessHost(ArrayHost):
         return self.reset_all()
 
     def close(self) -> None:
-        """Close every env, end the processes, and raise the error of an env that failed to close. Twice is fine."""
+        """Close every env, end the processes, and raise the error of an env that failed to close.
+
+        A second call does nothing.
+        """
         if not self._closed and self._owner.is_here:
             self._closed = True
             answers = self._close_envs()

@@ -126,7 +126,7 @@ def join(user: object, preload: Sequence[str]) -> ForkServer:
 
 
 def leave(user: object, server: ForkServer) -> bool:
-    """Stop using a server; return whether it has no users left, and must be ended. Twice is fine."""
+    """Stop using a server; return whether it has no users left, and must be ended. A second call does nothing."""
     with _lock:
         server.users.discard(user)
         if not server.users and _servers.get(server.bare) is server:
