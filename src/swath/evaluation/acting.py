@@ -6,9 +6,10 @@ policy ──▶ copy_policy ──▶ bind_policy ──▶ one call for all ro
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,11 @@ import torch
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.runner import BoundActor
 from swath.keys import Key
-from swath.rollout.hosts.base import ArraySpec, TensorDictSpec
-from swath.rollout.policies.binding import bind
+from swath.rollout.hosts.base import ArraySpec, Host, HostSpec, TensorDictSpec
+from swath.rollout.hosts.plan import PlanHost
+from swath.rollout.planned import plan_of_policy, require_known_policy, spec_for, try_plan
+from swath.rollout.plans import NoPlan, plans_mode
+from swath.rollout.policies.binding import TensorDictPolicy, bind
 from swath.rollout.policies.calling import (
     BindingOptions,
     ExplorationType,
@@ -27,7 +31,7 @@ from swath.rollout.policies.calling import (
     referred_modules,
 )
 from swath.rollout.policies.outputs import require_fitting
-from swath.rollout.seeding import PrivateStreams, preserve_generators
+from swath.rollout.seeding import GeneratorStates, PrivateStreams, preserve_generators
 from swath.rollout.spaces import Array, Leaves, build_value
 from swath.seeds import derive
 
@@ -75,14 +79,15 @@ def has_predict(policy: Any) -> bool:
 
 def bind_policy(
     policy: Any,
-    spec: ArraySpec | TensorDictSpec,
+    host: Host,
     options: EvaluatorOptions,
     device: torch.device | None,
     observation: Leaves,
     playing: Sequence[int | None],
     *,
     owns_generators: bool,
-) -> BoundActor:
+    plan_envs: Callable[[], PlanHost],
+) -> tuple[Host, BoundActor, Leaves]:
     """Bind the policy to the envs of one evaluation, by the first observation. Random states do not change.
 
         deterministic, unseeded, or with shared generators  ──▶ one call for all B rows
@@ -90,38 +95,62 @@ def bind_policy(
 
     Args:
         policy: the policy.
-        spec: of the envs.
+        host: the envs.
         options: the exploration type, and the root of all seeds.
         device: of the policy's inputs; `None` for the device of the envs.
         observation: the first observation.
         playing: the episode that each slot plays, updated before each call of the policy.
         owns_generators: whether no other code draws from the process's generators meanwhile; otherwise noise comes
             from them.
+        plan_envs: returns the plan of the envs, or raises `NoPlan`.
+
+    Returns:
+        The host that steps the envs, the bound policy and the first observation: of the plan, if there is one.
 
     Raises:
         TypeError: `predict` for envs that give TensorDicts.
         Exception: what binding a policy raises.
     """
-    exploration, root = as_exploration(options.exploration_type), options.seed
+    exploration, root, plans = as_exploration(options.exploration_type), options.seed, options.settings.plans
     sampled = exploration is ExplorationType.RANDOM
+    binding = BindingOptions(device, exploration, plans=plans, owns_generators=owns_generators)
 
-    def bind_to(spec: ArraySpec | TensorDictSpec, observation: Leaves) -> BoundActor:
+    def bind_to(spec: HostSpec, observation: Leaves) -> BoundActor:
         if not has_predict(policy):
-            plans = options.settings.plans
-            binding = BindingOptions(device, exploration, plans=plans, owns_generators=owns_generators)
             return bind(policy, spec, observation, binding)
         if isinstance(spec, ArraySpec):
             return Predictor(policy, spec, deterministic=not sampled)
         raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
 
     # Rows of a batch of TorchRL's have no seeds, and may differ in their shapes.
-    is_batch = isinstance(spec, TensorDictSpec) and spec.seeding != "episode"
+    is_batch = isinstance(host.spec, TensorDictSpec) and host.spec.seeding != "episode"
+    by_row = owns_generators and sampled and root is not None and not is_batch
+
+    def rows_of(leaves: Leaves) -> list[Leaves]:
+        return [row_of(leaves, slot) for slot in range(host.spec.num_envs)] if by_row else [leaves]
+
+    def row_spec(spec: Any) -> Any:
+        return replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ()) if by_row else spec
+
+    def plan(first: TensorDictPolicy, before: GeneratorStates) -> tuple[Host, list[BoundActor], Leaves]:
+        if not (owns_generators or before.equals(GeneratorStates(device))):
+            raise NoPlan("the policy draws as other threads do")
+        require_known_policy(policy, first)
+        planned = plan_envs()
+        leaves, spec, root = planned.load(observation[0]), row_spec(planned.spec), rows_of(observation)[0][0]
+        row, *others = rows_of(leaves)
+        bound: BoundActor = plan_of_policy(policy, first, root, spec, row, binding)
+        return planned, [bound, *(bind_to(spec_for(first, spec), other) for other in others)], leaves
+
     with preserve_generators(device) if owns_generators else nullcontext():
-        if not (owns_generators and sampled) or root is None or is_batch:
-            return bind_to(spec, observation)
-        single = replace(spec, num_envs=1, batch_shape=(1,) if spec.batch_shape else ())
-        rows = [bind_to(single, row_of(observation, slot)) for slot in range(spec.num_envs)]
-        return RowByRow(rows, playing, root, device)
+        before, spec, (row, *others) = GeneratorStates(device), row_spec(host.spec), rows_of(observation)
+        first, found = bind_to(spec, row), None
+        if isinstance(first, TensorDictPolicy) and plans and plans_mode() != "off":
+            found, _ = try_plan(host, partial(plan, first, before))
+        host, bound, leaves = found or (host, [first, *(bind_to(spec, other) for other in others)], observation)
+    if by_row and root is not None:
+        return host, RowByRow(bound, playing, root, device), leaves
+    return host, bound[0], leaves
 
 
 class Predictor:

@@ -66,7 +66,7 @@ class CollectorSettings:
         compile_policy: whether and how torch compiles the policy.
         cudagraph_policy: whether and how it is captured in a CUDA graph.
         num_threads: torch's threads in each worker; `None` for the default.
-        plans: call TensorDict modules without containers, where that gives equal bits.
+        plans: call TensorDict modules, and step TorchRL's envs, without containers where that gives equal bits.
 
     Raises:
         ValueError: the format is unknown, a number out of range, or a device does not exist.

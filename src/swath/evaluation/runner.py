@@ -54,14 +54,15 @@ class Runner:
 
     Args:
         host: the envs.
-        bind: binds the policy, from the first observation and the list of the episodes that the slots play.
+        bind: binds the policy, from the first observation and the list of the episodes that the slots play; returns
+            the host that steps the envs, the policy and the observation.
         options: the conditions.
         worker: index of this worker; its slots follow the slots of the workers before it.
         watchers: called with the steps.
         monitors: whether the env's own monitors report ends and returns.
 
     Attributes:
-        host: the envs.
+        host: the envs; after the first reset their plan, if they have one.
         policy: the bound policy; `None` before the first observation.
         sums: of the episodes that the slots play.
         shares: the episodes of each slot.
@@ -77,7 +78,7 @@ class Runner:
     def __init__(
         self,
         host: Host,
-        bind: Callable[[Leaves, Sequence[int | None]], BoundActor],
+        bind: Callable[[Leaves, Sequence[int | None]], tuple[Host, BoundActor, Leaves]],
         options: EvaluatorOptions,
         worker: int = 0,
         watchers: Sequence[Watcher] = (),
@@ -157,7 +158,7 @@ class Runner:
         observation = self._call_user(partial(self.host.reset_all, seeds))
         self._limit.restart(slots)
         if self.policy is None:
-            self.policy = self._bind(observation, self.playing)
+            self.host, self.policy, observation = self._bind(observation, self.playing)
         self.policy.begin(slots)
         if idle:
             self.host.retire(idle)
@@ -224,7 +225,7 @@ class Runner:
         """
         total, length = self._sums_of(slot)
         if self._sum_keys:
-            return float(mean_of(step.outputs[0].get(keys.NEXT), self._sum_keys, len(self.playing))[slot]), length
+            return float(mean_of(_next_entries(step, self.host.spec), self._sum_keys, len(self.playing))[slot]), length
         report = info_of(step.info, slot).get("episode") if self._monitors else None
         if isinstance(report, Mapping) and {"r", "l"} <= report.keys():
             return float(report["r"]), int(report["l"])
@@ -240,6 +241,13 @@ class Runner:
         self.rows[episode] = (*score, *flags, seed)
         following = episode + self._total_slots
         self.playing[slot] = following if following < self._stop else None
+
+
+def _next_entries(step: Step, spec: HostSpec) -> Mapping[keys.Key, torch.Tensor]:
+    """Return the entries under `"next"` `[*B]` of a step; of a plan only the observations."""
+    if isinstance(spec, TensorDictSpec):
+        return step.outputs[0].get(keys.NEXT)  # type: ignore[no-any-return]
+    return dict(zip(spec.observation_keys, map(torch.from_numpy, step.next_observation), strict=True))
 
 
 class EpisodeLimit(StepLimit):

@@ -55,9 +55,13 @@ from swath.rollout.hosts.base import (
     first_env,
     frame_rate,
 )
+from swath.rollout.hosts.plan import PlanHost
 from swath.rollout.hosts.sources import build
+from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import EnvOptions
 from swath.rollout.loop import Step
+from swath.rollout.planned import plan_of_env, planned_buffer
+from swath.rollout.plans import NoPlan
 from swath.rollout.policies.binding import build_policy
 from swath.rollout.policies.calling import device_of, maybe_compile
 from swath.rollout.seeding import PrivateStreams
@@ -93,6 +97,9 @@ class Recording:
         if self._layout is None and runner.policy is not None:
             if is_open := isinstance(spec, TensorDictSpec):
                 self._buffer = TensorDictBuffer(spec, step.outputs[0], BLOCK_STEPS)
+            elif isinstance(runner.host, PlanHost):
+                example = runner.host, runner.policy.keys, step.observation, step.outputs
+                self._buffer = planned_buffer(*example, BLOCK_STEPS)
             else:
                 self._buffer = Buffer(step.observation, step.outputs, BLOCK_STEPS)
             observed, outputs = spec.observation_keys, runner.policy.keys
@@ -326,6 +333,7 @@ class EvalWorker(Member):
         self._run: EvaluationRun | None = None
         self._misfit: Exception | None = None
         self._failed = False
+        self._plan: PlanHost | None = None
         with noted(self._source()):
             self.host = self._build_host()
             with close_on_failure([self.host] if self._owns_envs else []), self._cleanup as on_failure:
@@ -354,8 +362,9 @@ class EvalWorker(Member):
         """
         if (module := module_of(self._policy)) is not None:
             require_initialized(module)
+        owned, plan = self._owns_generators, partial(self._plan_envs, options, watchers)
         bind = partial(
-            bind_policy, self._compiled, self.host.spec, options, self.device, owns_generators=self._owns_generators
+            bind_policy, self._compiled, self.host, options, self.device, owns_generators=owned, plan_envs=plan
         )
         return Runner(self.host, bind, options, self._name.worker, watchers, monitors=monitors)
 
@@ -449,6 +458,22 @@ class EvalWorker(Member):
             if self._owns_envs or not self._borrows:
                 self.host.close()
 
+    def _plan_envs(self, options: EvaluatorOptions, watchers: Sequence[Watcher]) -> PlanHost:
+        """Return the plan of the envs, made again if they have changed.
+
+        Raises:
+            NoPlan: they have none, or a watcher wants TensorDicts, or the flags of the env where a limit is reached.
+        """
+        records = any(isinstance(watcher, Recording) for watcher in watchers)
+        if records and options.max_steps is not None:
+            raise NoPlan("the evaluation keeps trajectories, whose length max_steps limits")
+        if not all(isinstance(watcher, Film | Recording) for watcher in watchers):
+            raise NoPlan("the evaluation has a callback")
+        assert isinstance(self.host, TensorDictHost)
+        if self._plan is None or not self._plan.is_valid():
+            self._plan = plan_of_env(self.host, owns_generators=self._owns_generators)
+        return self._plan
+
     def _source(self) -> str:
         worker, life = self._name
         return f"code in worker {worker} (life {life}) of an evaluation, backend {self._options.place!r}"
@@ -488,7 +513,7 @@ class EvalWorker(Member):
         if self._owns_envs:
             self._cleanup.close()
             close_quietly(self.host)
-            self.host = self._build_host()
+            self.host, self._plan = self._build_host(), None
             self._apply(self._env_weights)
         self._failed = False
 

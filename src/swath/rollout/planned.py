@@ -10,22 +10,22 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from swath.keys import ACTION, FLAGS, NEXT, REWARD, as_key, as_tuple, is_private
+from swath.keys import ACTION, FLAGS, NEXT, REWARD, Key, as_key, as_tuple, is_private
 from swath.rollout.buffer import Buffer, PlannedRows
-from swath.rollout.hosts.base import Host, first_env
+from swath.rollout.hosts.base import ArraySpec, Host, first_env
 from swath.rollout.hosts.plan import PlanHost
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import TorchRLEnv
-from swath.rollout.hosts.verification import require_same, verify
+from swath.rollout.hosts.verification import CheckedHost, require_same, verify
 from swath.rollout.loop import Actor, LoopState
 from swath.rollout.plans import NoPlan, plans_mode
 from swath.rollout.policies.binding import TensorDictPolicy, bind, keys_of
@@ -34,6 +34,7 @@ from swath.rollout.policies.plan import Attributes, modules_of
 from swath.rollout.seeding import GeneratorStates, preserve_generators
 from swath.rollout.spaces import Leaves
 
+T = TypeVar("T")
 _log = logging.getLogger("swath")
 
 
@@ -64,38 +65,20 @@ class Planned:
         *,
         options: BindingOptions,
     ) -> None:
-        _require_known(policy, bound, host)
+        require_known_policy(policy, bound)
         self._plain, self.host = host, plan_of_env(host)
-        leaves = self.host.load(root)
-        spec = self.host.spec
-        action = bound.example[0].get(ACTION).numpy(force=True)
-        leaf = replace(spec.action[0], shape=action.shape[len(spec.batch_shape) :], dtype=action.dtype)
-        spec = replace(spec, action=(leaf,))
-        options = replace(options, first_in_current_mode=False)
-        expected, draws = _call_copy(policy, bound, root, replace(options, plans=False))
-        with preserve_generators(options.device):
-            self.policy: BoundPolicy = bind(policy, spec, leaves, options)
-            if not draws.equals(GeneratorStates(options.device)):
-                raise NoPlan("the policy draws other random numbers in a plan")
-        outputs = self.policy.keys
-        if {*outputs} != {*bound.forms}:
-            raise NoPlan(f"the policy writes {[*bound.forms]}, in a plan {[*outputs]}")
-        require_same("the policy's", outputs, self.policy.example, expected)
-        others = sorted((key for key in outputs if key != ACTION), key=as_tuple)
-        order = (*keys_of(host.imagine()), *others)
-        entries = spec.observation_keys, outputs
-        self._make_rows = partial(PlannedRows, entries=entries, order=order, batch_shape=spec.batch_shape)
-        self._leaves = leaves
+        self._leaves = self.host.load(root)
+        self.policy = plan_of_policy(policy, bound, root, self.host.spec, self._leaves, options)
         self._buffer: Buffer | None = None
 
     def is_valid(self) -> bool:
         """Tell whether the env is as it was when the plan was made."""
-        return self._plain.env is self.host.env and self.host.is_valid()
+        return self.host.is_valid()
 
     def buffer(self, n_steps: int) -> Buffer:
         """Return room for fragments of T steps."""
         if self._buffer is None or self._buffer.n_steps != n_steps:
-            self._buffer = Buffer(self._leaves, self.policy.example, n_steps, make_rows=self._make_rows)
+            self._buffer = planned_buffer(self.host, self.policy.keys, self._leaves, self.policy.example, n_steps)
         return self._buffer
 
     @contextmanager
@@ -177,25 +160,98 @@ class Plans:
         return self._plan
 
     def _try(self, observation: Leaves) -> None:
-        try:
-            self._plan, self._status = self._make(observation[0]), "on"
-        except Exception as error:  # noqa: BLE001  TorchRL's own way runs
-            self._plan, self._status = None, str(error) if isinstance(error, NoPlan) else repr(error)
-            _log.debug("no plan for %s: %s", type(first_env(self._host.env)).__name__, self._status)
+        self._plan, self._status = try_plan(self._host, partial(self._make, observation[0]))
 
 
-def plan_of_env(host: TensorDictHost) -> PlanHost:
-    """Return the verified host that steps the gymnasium envs inside a TorchRL env; random states do not change.
+def try_plan(host: Host, make: Callable[[], T]) -> tuple[T | None, str]:
+    """Return a plan and `"on"`, or `None` and what stands in the way, which is logged.
+
+    Args:
+        host: the host of the envs.
+        make: returns the plan.
+    """
+    try:
+        return make(), "on"
+    except Exception as error:  # noqa: BLE001  TorchRL's own way runs
+        reason = str(error) if isinstance(error, NoPlan) else repr(error)
+        _log.debug("no plan for %s: %s", type(first_env(host.env)).__name__, reason)
+        return None, reason
+
+
+def plan_of_env(host: TensorDictHost, *, owns_generators: bool = True) -> PlanHost:
+    """Return the verified host that steps the gymnasium envs inside TorchRL's; random states do not change.
+
+    Args:
+        host: the host of TorchRL's envs.
+        owns_generators: whether no other thread draws from the process's generators; else they are left alone.
 
     Raises:
         NoPlan: the env has no plan; the message says why.
         Exception: what the env raised.
     """
-    if len(host.envs) > 1 or not isinstance(host.envs[0], TorchRLEnv):
-        raise NoPlan("several separate envs, or envs of PettingZoo")
-    planned = PlanHost(host.env, autoresets=host.envs[0].autoresets)
-    verify(planned)
+    if not isinstance(host.envs[0], TorchRLEnv):
+        raise NoPlan("envs of PettingZoo")
+    checks = plans_mode() == "check"
+    planned = CheckedHost(host, owns_generators=owns_generators) if checks else PlanHost(host)
+    verify(planned, owns_generators=owns_generators)
     return planned
+
+
+def plan_of_policy(
+    policy: Any,
+    bound: TensorDictPolicy,
+    root: TensorDictBase,
+    spec: ArraySpec,
+    leaves: Leaves,
+    options: BindingOptions,
+) -> BoundPolicy:
+    """Return a policy that is bound to the leaves of a planned env.
+
+    Args:
+        policy: the policy.
+        bound: the policy, bound to the TorchRL env.
+        root: a first observation.
+        spec: properties of the planned env.
+        leaves: of the first observation.
+        options: of the binding.
+
+    Raises:
+        NoPlan: it has no plan, or it gives other bytes or draws than `bound`.
+    """
+    options = replace(options, first_in_current_mode=False)
+    expected, draws = _call_copy(policy, bound, root, replace(options, plans=False))
+    with _preserving(options):
+        planned = bind(policy, spec_for(bound, spec), leaves, options)
+        if options.owns_generators and not draws.equals(GeneratorStates(options.device)):
+            raise NoPlan("the policy draws other random numbers in a plan")
+    if {*planned.keys} != {*bound.forms}:
+        raise NoPlan(f"the policy writes {[*bound.forms]}, in a plan {[*planned.keys]}")
+    require_same("the policy's", planned.keys, planned.example, expected)
+    return planned
+
+
+def spec_for(bound: TensorDictPolicy, spec: ArraySpec) -> ArraySpec:
+    """Return properties of a planned env whose action has the form that a policy gives it."""
+    action = bound.example[0].get(ACTION).numpy(force=True)
+    leaf = replace(spec.action[0], shape=action.shape[len(spec.batch_shape) :], dtype=action.dtype)
+    return replace(spec, action=(leaf,))
+
+
+def planned_buffer(host: PlanHost, outputs: Sequence[Key], leaves: Leaves, example: Leaves, n_steps: int) -> Buffer:
+    """Return room for fragments of T steps, which become batches in TorchRL's form.
+
+    Args:
+        host: the envs.
+        outputs: keys of the policy's outputs.
+        leaves: of an observation.
+        example: of the outputs.
+        n_steps: T.
+    """
+    others = sorted((key for key in outputs if key != ACTION), key=as_tuple)
+    order = (*keys_of(host.plain.imagine()), *others)
+    entries = host.spec.observation_keys, tuple(outputs)
+    make_rows = partial(PlannedRows, entries=entries, order=order, batch_shape=host.spec.batch_shape)
+    return Buffer(leaves, example, n_steps, make_rows=make_rows)
 
 
 def status_of_env(host: Host) -> str:
@@ -213,7 +269,7 @@ def status_of_env(host: Host) -> str:
     return "on"
 
 
-def _require_known(policy: Any, bound: TensorDictPolicy, host: TensorDictHost) -> None:
+def require_known_policy(policy: Any, bound: TensorDictPolicy) -> None:
     """Check that a policy reads and writes nothing that a plan does not know.
 
     Raises:
@@ -221,7 +277,7 @@ def _require_known(policy: Any, bound: TensorDictPolicy, host: TensorDictHost) -
     """
     if not isinstance(policy, TensorDictModuleBase) or bound.draw is not None:
         raise NoPlan(f"the policy {type(policy).__name__} is no TensorDict module")
-    observed = set(host.spec.observation_keys)
+    observed = {*bound.spec.observation_keys}
     if foreign := [key for key in policy.in_keys if as_key(as_tuple(key)) not in observed]:
         raise NoPlan(f"the policy reads {foreign}, which are no observations")
     written = {as_key(as_tuple(key)) for key in policy.out_keys}
@@ -244,10 +300,14 @@ def _call_copy(
     modules_of(policy)
     trial = copy.deepcopy(policy, {id(tensor): tensor for tensor in policy.parameters()})
     before = Attributes(modules_of(trial))
-    with preserve_generators(options.device):
+    with _preserving(options):
         answer = TensorDictPolicy(trial, bound.spec, [root.clone()], options).example[0]
         draws = GeneratorStates(options.device)
     after = Attributes(modules_of(trial))
     if not (before.has_same_values(after) and before.has_same_buffers(after)):
         raise NoPlan("a call changes the policy")
     return answer, draws
+
+
+def _preserving(options: BindingOptions) -> AbstractContextManager[None]:
+    return preserve_generators(options.device) if options.owns_generators else nullcontext()

@@ -1,8 +1,8 @@
 """The plan of a TorchRL env: gymnasium envs are stepped directly, wrappers and transforms run as array programs.
 
     GymEnv, GymWrapper  ─┐
-    SerialEnv           ─┼─▶ PlanHost: gymnasium envs, readers of their answers, stages of transforms
-    TransformedEnv      ─┘
+    SerialEnv           ─┼─▶ PlanHost ─▶ Chain: transforms over all envs ─┬─▶ Reader: gymnasium envs, and their answers
+    TransformedEnv      ─┘                                                └─▶ Rows: a Chain of one env each
 
 The entries are TorchRL's, bit for bit: same keys, shapes, dtypes, random draws. State stays where TorchRL has it, in
 the gymnasium envs and the transforms; all other state is in the entries of the root. So a run may go on with the plan
@@ -12,221 +12,109 @@ or with TorchRL's own step from any step on.
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, Protocol
 
-import gymnasium as gym
 import numpy as np
 import torch
 from gymnasium import spaces
 from tensordict import TensorDict, TensorDictBase
 
 from swath.keys import ACTION, DONE, FLAGS, REWARD, TERMINATED, TRUNCATED
-from swath.rollout.hosts.base import NO_ENDS, ArrayHost, ArraySpec, Ends, Transition
-from swath.rollout.hosts.torchrl import TorchRLEnv
+from swath.rollout.hosts.base import NO_ENDS, ArrayHost, ArraySpec, Ends, EnvRaised, Transition
+from swath.rollout.hosts.program import Program, Unit
+from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.transforms import Entries, Stage, stage_of, to_numpy_dtype
 from swath.rollout.plans import NoPlan
 from swath.rollout.spaces import Array, Leaf, Leaves
-
-# Methods that a user may have replaced in an env.
-_METHODS = ("step", "reset", "step_and_maybe_reset", "maybe_reset", "rand_action", "read_action", "read_done")
 
 _CHECKED_READS = 8  # answers of each env that are read both ways
 _FLOATS, _BOOLS = (float, np.float64, np.float32), (bool, np.bool_)
 _LARGEST = float(np.finfo(np.float32).max)
 
 
-@dataclass(frozen=True)
-class Program:
-    """The parts of a TorchRL env that a plan runs.
-
-    Attributes:
-        wrappers: the `GymEnv`s and `GymWrapper`s, one per gymnasium env.
-        envs: the gymnasium envs.
-        transforms: in the order of their application.
-        batched: whether the wrappers are in a `SerialEnv`.
-    """
-
-    wrappers: tuple[Any, ...]
-    envs: tuple[Any, ...]
-    transforms: tuple[Any, ...]
-    batched: bool
-
-    @classmethod
-    def of(cls, env: Any) -> Program:
-        """Return the parts of an env.
-
-        Raises:
-            NoPlan: it has other parts than a plan knows.
-        """
-        torchrl_envs, (wrappers, transforms, batched) = importlib.import_module("torchrl.envs"), _parts(env)
-        for wrapper in wrappers:
-            if type(wrapper) not in (torchrl_envs.GymEnv, torchrl_envs.GymWrapper):
-                raise NoPlan(f"{type(wrapper).__name__} is no GymEnv, GymWrapper or SerialEnv")
-            _require_plain(wrapper)
-        if batched and _has_transforms(env):
-            raise NoPlan("the envs inside the SerialEnv have transforms")
-        envs = [*map(_gymnasium_env, wrappers)]
-        if strays := [type(inner).__name__ for inner in envs if not isinstance(inner, gym.Env)]:
-            raise NoPlan(f"{strays[0]} is no gymnasium env")
-        return cls(wrappers, tuple(envs), transforms, batched)
-
-    def is_of(self, env: Any) -> bool:
-        """Tell whether an env still has the same parts.
-
-        Raises:
-            NoPlan: it has parts that a plan does not know.
-        """
-        wrappers, transforms, _ = _parts(env)
-        mine, others = (*self.wrappers, *self.transforms), (*wrappers, *transforms)
-        same = len(mine) == len(others) and all(part is other for part, other in zip(mine, others, strict=True))
-        return same and (self.batched or _gymnasium_env(wrappers[0]) is self.envs[0])
-
-
-def _parts(env: Any) -> tuple[tuple[Any, ...], tuple[Any, ...], bool]:
-    """Return the wrappers of gymnasium envs, the transforms, and whether the wrappers are in a `SerialEnv`.
-
-    Raises:
-        NoPlan: a part has other methods than its class, or is closed.
-    """
-    torchrl_envs, transforms, outer = importlib.import_module("torchrl.envs"), list[Any](), env
-    _require_own_methods(outer)
-    while type(outer) is torchrl_envs.TransformedEnv:
-        transforms[:0] = _flat(outer.transform, torchrl_envs.Compose)
-        outer = outer.base_env
-        _require_own_methods(outer)
-    if type(outer) in (torchrl_envs.GymEnv, torchrl_envs.GymWrapper, torchrl_envs.SerialEnv) and outer.is_closed:
-        raise NoPlan("the env is closed")
-    if type(outer) is not torchrl_envs.SerialEnv:
-        return (outer,), tuple(transforms), False
-    # The method of an inner env that a batched env hands on belongs to the innermost one.
-    return tuple(method.__self__ for method in outer.read_action.list_callable), tuple(transforms), True
-
-
-def _has_transforms(env: Any) -> bool:
-    """Tell whether envs inside a `SerialEnv`, itself inside transforms or not, are `TransformedEnv`s."""
-    while type(env) is importlib.import_module("torchrl.envs").TransformedEnv:
-        env = env.base_env
-    try:
-        return bool(env.insert_transform)
-    except AttributeError:
-        return False
-
-
-def _gymnasium_env(wrapper: Any) -> Any:
-    return wrapper.get_wrapper_attr("step").__self__
-
-
-def _flat(transform: Any, compose: Any) -> list[Any]:
-    if type(transform) is not compose:
-        return [transform]
-    return [inner for part in transform for inner in _flat(part, compose)]
-
-
-def _require_own_methods(env: Any) -> None:
-    if replaced := [name for name in _METHODS if name in vars(env)]:
-        raise NoPlan(f"{type(env).__name__} has another {replaced[0]}")
-
-
-def _require_plain(wrapper: Any) -> None:
-    """Check that a wrapper has no options that a plan does not know.
-
-    Raises:
-        NoPlan: it has one.
-    """
-    _require_own_methods(wrapper)
-    device = wrapper.device
-    obstacles = {
-        "a batch size": bool(wrapper.batch_size),
-        "readers of infos": bool(wrapper.info_dict_reader),
-        "pixels": bool(wrapper.from_pixels),
-        f"the device {device}": device is not None and device.type != "cpu",
-        "several rewards": wrapper.reward_keys != [REWARD] or tuple(wrapper.reward_spec.shape) != (1,),
-        "other flags": sorted(wrapper.done_keys) != sorted(FLAGS),
-        "several actions": wrapper.action_keys != [ACTION],
-        "state": bool([*wrapper.state_spec.keys(include_nested=True, leaves_only=True)]),
-    }
-    if present := [obstacle for obstacle, is_present in obstacles.items() if is_present]:
-        raise NoPlan(f"{type(wrapper).__name__} has {present[0]}")
-
-
 class PlanHost(ArrayHost):
-    """The gymnasium envs of a TorchRL env, and its transforms.
+    """The gymnasium envs of a TorchRL env, or of several separate ones, and their transforms.
 
     Args:
-        env: the TorchRL env.
-        autoresets: whether a step resets the episodes that end.
+        plain: the host of the TorchRL env, which makes resets with seeds.
 
     Attributes:
-        program: the parts of the env.
+        plain: as above.
+        program: the parts of the envs.
         config: all settings that the plan depends on.
+        autoresets: whether a step resets the episodes that end.
+        resets_by_torchrl: whether TorchRL itself begins episodes.
 
     Raises:
         NoPlan: the env has no plan; the message says why.
     """
 
-    def __init__(self, env: Any, *, autoresets: bool) -> None:
-        super().__init__([env], None)
-        self._adapter, self._autoresets = TorchRLEnv(env, autoresets=autoresets), autoresets
-        self.program = Program.of(env)
-        first, n = self.program.wrappers[0], len(self.program.envs)
-        keys = [*env.observation_keys]
-        if nested := [key for key in (*keys, *env.done_keys, *env.reward_keys) if not isinstance(key, str)]:
+    def __init__(self, plain: TensorDictHost) -> None:
+        super().__init__([], None)
+        self.plain, outer = plain, plain.spec
+        self.program = Program.of(self._torchrl_envs, separate=outer.steps_singly)
+        env, n, keys = self._torchrl_envs[0], outer.num_envs, [*outer.observation_keys]
+        if nested := [key for key in (*keys, *outer.all_done_keys, *outer.reward_keys) if not isinstance(key, str)]:
             raise NoPlan(f"the env has the nested keys {nested}")
         if sorted(env.done_keys) != sorted(FLAGS) or env.reward_keys != [REWARD] or env.action_keys != [ACTION]:
             raise NoPlan("the env has other rewards, flags or actions than one of each")
         if env.reward_spec.dtype != torch.float32 or env.reward_spec.shape[-1:] != (1,):
             raise NoPlan(f"the env has rewards of {env.reward_spec.dtype}")
-        self._lead = tuple(env.batch_size)
-        specs = {key: env.full_observation_spec[key] for key in keys}
-        nothing = spaces.Dict()
-        leaves = [_leaf(key, spec, len(self._lead)) for key, spec in specs.items()]
-        action = _leaf(ACTION, env.full_action_spec[ACTION], len(self._lead))
-        seeding: Any = "layout" if self._lead else "episode"
+        n_lead, nothing = len(env.batch_size), spaces.Dict()
+        leaves = tuple(_leaf(str(key), env.full_observation_spec[key], n_lead) for key in keys)
+        action = _leaf(ACTION, env.full_action_spec[ACTION], n_lead)
+        singly, seeding = outer.steps_singly, outer.seeding
         self.spec = ArraySpec(
-            n, self._lead, tuple(leaves), (action,), nothing, nothing, steps_singly=False, seeding=seeding
+            n, outer.batch_shape, leaves, (action,), nothing, nothing, steps_singly=singly, seeding=seeding
         )
-        self._keys, self._device = keys, env.device
-        self._reader = Reader(self.program)
-        self._set_stages()
+        self._keys, self._device, self.autoresets = [str(leaf.key) for leaf in leaves], env.device, outer.autoresets
+        self._chain = self._make_chain()
+        self._configure()
         self.config = (
-            *(str(wrapper.specs) for wrapper in self.program.wrappers[:1]),
+            str(self.program.units[0].wrapper.specs),
             *(f"{leaf.key} {leaf.shape} {leaf.dtype}" for leaf in (*leaves, action)),
-            *map(repr, self._configs),
-            bool(self._lead),
-            autoresets,
-            first.wrapper_frame_skip,
+            repr(self._configs),
+            self.program.batched,
+            singly,
+            outer.autoresets,
+            self.program.units[0].wrapper.wrapper_frame_skip,
         )
         self._root: Entries = {}
         self._fresh = set[int]()  # envs whose episode ended in the last step, and whose next one has begun
+        self._retired = set[int]()
 
     @property
     def env(self) -> Any:
-        """Return the TorchRL env."""
-        return self.envs[0]
+        """Return the TorchRL env, or a list of several."""
+        return self.plain.env
+
+    @property
+    def _torchrl_envs(self) -> list[Any]:
+        return [adapter.env for adapter in self.plain.envs]
 
     def is_valid(self) -> bool:
         """Tell whether the env still is as it was when the plan was made; runs once per fragment."""
         try:
-            if not self.program.is_of(self.env):
+            if not self.program.is_of(self._torchrl_envs):
                 return False
             before = self._configs
-            self._set_stages()
+            self._configure()
         except NoPlan:
             return False
         return before == self._configs
 
     def load(self, root: TensorDictBase) -> Leaves:
         """Continue from a root `[*B]` of TorchRL's, and return its leaves."""
-        n = self.spec.num_envs
-        self._root = {leaf.key: root.get(leaf.key).numpy().reshape(n, *leaf.shape) for leaf in self.spec.observation}  # type: ignore[misc]
+        self._root = self._entries_of(root)
         self._fresh.clear()
+        self._retired.clear()
         return self._leaves(self._root)
 
     def dump(self) -> TensorDictBase:
         """Return the root `[*B]` from which TorchRL would continue."""
-        lead = self._lead
+        lead = self.spec.batch_shape
         entries = {name: torch.from_numpy(array.reshape(*lead, *array.shape[1:])) for name, array in self._root.items()}
         flags = {name: torch.zeros((*lead, 1), dtype=torch.bool) for name in FLAGS}
         return TensorDict(entries | flags, batch_size=lead, device=self._device)
@@ -235,57 +123,74 @@ class PlanHost(ArrayHost):
         """Return the envs, among the ones that ended, that have not begun another episode."""
         return [env for env in ended if env not in self._fresh]
 
+    def seed_of(self, env: int) -> int | None:
+        """Return the last seed of this env, or `None`."""
+        return self.plain.seed_of(env)
+
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, by TorchRL itself."""
-        return self.load(self._adapter.reset(seeds))
+        return self.load(self.plain.reset_all(seeds)[0])
 
-    def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:  # noqa: ARG002
-        """Begin an episode in these envs, unless their last step did, and return the observations of all envs."""
-        if seeds is not None and seeds[0] is not None and self.spec.seeding == "episode":
-            return self.reset_all([seeds[0]])
-        due = [env for env in envs if env not in self._fresh]
-        if due:
-            self._begin(due)
+    def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in these envs, unless their last step did, and return the observations of all envs.
+
+        TorchRL itself begins episodes of separate envs, and ones with seeds.
+        """
+        if self.spec.steps_singly or (seeds is not None and seeds[0] is not None and self.spec.seeding == "episode"):
+            self._write_first(self._entries_of(self.plain.reset(envs, base, seeds)[0]), envs)
+        elif due := [env for env in envs if env not in self._fresh]:
+            try:
+                self._begin(due)
+            except Exception as error:
+                raise EnvRaised(due[0], error) from error
         return self._leaves(self._root)
 
-    def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002  the envs fail together
-        """Step every env."""
-        n = self.spec.num_envs
+    def retire(self, envs: Sequence[int]) -> None:
+        """Stop stepping these envs, if they are separate."""
+        self._retired.update(envs if self.spec.steps_singly else ())
+
+    def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002  a failure is raised
+        """Step every env that is not retired."""
+        n, chain, retired = self.spec.num_envs, self._chain, self._retired
         try:
-            following = self._step_envs(action[0])
-            for stage in self._stages:
-                stage.step(self._root, following)
+            following = chain.step(self._root, action[0], retired)
             ends = NO_ENDS
             if following[DONE].any():
-                ends = Ends.from_flags(following[TERMINATED][:, 0], following[TRUNCATED][:, 0])
+                ends = Ends.from_flags(following[TERMINATED][:, 0], following[TRUNCATED][:, 0]).without([*retired])
             self._root = {key: following[key] for key in self._keys}
             self._fresh.clear()
-            if ends is not NO_ENDS and self._autoresets:
+            if ends is not NO_ENDS and self.autoresets:
                 self._begin(ends.envs.tolist())
                 self._fresh.update(ends.envs.tolist())
         except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
-            return Transition([], np.zeros(n), failed=[(env, error) for env in range(n)])
+            raised = error if isinstance(error, EnvRaised) else EnvRaised(0, error)
+            envs = [raised.env] if self.spec.steps_singly else range(n)
+            return Transition([], np.zeros(n), failed=[(env, raised.cause) for env in envs])
         return Transition(self._leaves(following), following[REWARD][:, 0], ends, info=[{}] * n)
 
     def render(self, env: int) -> Array | None:
         """Return a frame of this env, or `None`."""
-        return self._adapter.render(env)
+        return self.plain.render(env)
 
     def info_of(self, env: int) -> Mapping[str, Any]:  # noqa: ARG002
         """Return an empty dict: TorchRL's envs give no infos."""
         return {}
 
-    def _step_envs(self, actions: Array) -> Entries:
-        """Step the gymnasium envs, and return their entries under `"next"`."""
-        for stage in self._inverses:
-            actions = stage(actions)
-        return self._reader.step(actions)
+    def _make_chain(self) -> Chain:
+        return chain_of(self.program)
+
+    def _configure(self) -> None:
+        self._configs = self._chain.configure()
+        self.resets_by_torchrl = not all(begins for *_, begins in self._configs)
 
     def _begin(self, envs: Sequence[int]) -> None:
         """Begin an episode in these envs, and write its first entries into the root."""
-        first = self._reader.reset(envs)
-        for stage in self._stages:
-            stage.reset(first)
+        if self.resets_by_torchrl:
+            self._root = self._entries_of(self.plain.envs[0].reset_some(self.dump().clone(), envs))
+        else:
+            self._write_first(self._chain.reset(envs), envs)
+
+    def _write_first(self, first: Entries, envs: Sequence[int]) -> None:
         if len(envs) == self.spec.num_envs:
             self._root = {key: first[key] for key in self._keys}
             return
@@ -294,16 +199,13 @@ class PlanHost(ArrayHost):
         for key, array in self._root.items():
             array[rows] = first[key][rows]
 
+    def _entries_of(self, root: TensorDictBase) -> Entries:
+        n = self.spec.num_envs
+        forms = zip(self._keys, self.spec.observation, strict=True)
+        return {key: root.get(key).numpy().reshape(n, *leaf.shape) for key, leaf in forms}
+
     def _leaves(self, entries: Entries) -> Leaves:
         return [entries[key] for key in self._keys]
-
-    def _set_stages(self) -> None:
-        n = self.spec.num_envs
-        self._stages: list[Stage] = [stage_of(transform, n) for transform in self.program.transforms]
-        self._configs = [
-            (type(t).__name__, s.config) for t, s in zip(self.program.transforms, self._stages, strict=True)
-        ]
-        self._inverses = [stage.inverse for stage in reversed(self._stages) if stage.inverse is not None]
 
 
 def _leaf(key: str, spec: Any, n_lead: int) -> Leaf:
@@ -315,6 +217,121 @@ def _leaf(key: str, spec: Any, n_lead: int) -> Leaf:
     return Leaf(key, (), shape, dtype, spaces.Box(-np.inf, np.inf, shape, np.float64))
 
 
+class Source(Protocol):
+    """Envs that are stepped and reset together, as arrays `[B, …]`."""
+
+    def configure(self) -> list[Any]:
+        """Read the settings of all transforms, and return names, settings and whether they begin episodes by arrays."""
+
+    def step(self, root: Entries, actions: Array, idle: Collection[int] = ()) -> Entries:
+        """Step every env that is not idle, and return the entries of the step, from the root and the actions.
+
+        Only separate envs may be idle; their rows mean nothing.
+        """
+
+    def reset(self, envs: Sequence[int]) -> Entries:
+        """Reset these envs, and return their first entries; the rows of the others mean nothing."""
+
+
+def chain_of(program: Program, envs: Sequence[Any] | None = None) -> Chain:
+    """Return the program as functions of arrays.
+
+    Args:
+        program: the parts.
+        envs: step these gymnasium envs instead.
+    """
+    units = program.units
+    if envs is not None:
+        units = tuple(replace(unit, env=env) for unit, env in zip(units, envs, strict=True))
+    if not program.separate and not any(unit.transforms for unit in units):
+        return Chain(Reader(units), program.transforms, (len(units),) if program.batched else ())
+    rows = [Chain(Reader([unit]), unit.transforms, ()) for unit in units]
+    return Chain(Rows(rows), program.transforms, (len(units),))
+
+
+class Chain:
+    """Envs, and the transforms over all of them.
+
+    Args:
+        source: the envs.
+        transforms: in the order of their application.
+        lead: `*B`.
+    """
+
+    def __init__(self, source: Source, transforms: Sequence[Any], lead: tuple[int, ...]) -> None:
+        self._source, self._transforms, self._lead, self._stages = source, transforms, lead, list[Stage]()
+
+    def configure(self) -> list[Any]:
+        """Read the settings of all transforms, and return names, settings and whether they begin episodes by arrays."""
+        self._stages = [stage_of(transform, self._lead) for transform in self._transforms]
+        self._inverses = [stage.inverse for stage in reversed(self._stages) if stage.inverse is not None]
+        pairs = zip(self._transforms, self._stages, strict=True)
+        configs = [(type(transform).__name__, stage.config, stage.reset is not None) for transform, stage in pairs]
+        return configs + self._source.configure()
+
+    def step(self, root: Entries, actions: Array, idle: Collection[int] = ()) -> Entries:
+        """Step every env that is not idle, and return the entries of the step."""
+        for inverse in self._inverses:
+            actions = inverse(actions)
+        return self._run(root, actions, self._stages, idle)
+
+    def _run(self, root: Entries, actions: Array, stages: Sequence[Stage], idle: Collection[int]) -> Entries:
+        following = self._source.step(root, actions, idle)
+        for at, stage in enumerate(stages):
+            stage.step(root, following)
+            for _ in range(1, stage.repeats):
+                reward, following = following[REWARD], self._run(root, actions, stages[:at], idle)
+                following[REWARD] = reward + following[REWARD]
+        return following
+
+    def reset(self, envs: Sequence[int]) -> Entries:
+        """Reset these envs, and return their first entries; the rows of the others mean nothing."""
+        first = self._source.reset(envs)
+        for stage in self._stages:
+            assert stage.reset is not None
+            stage.reset(first)
+        return first
+
+
+class Rows:
+    """Single envs, each with its own transforms, as rows.
+
+    Args:
+        chains: one per env.
+    """
+
+    def __init__(self, chains: Sequence[Chain]) -> None:
+        self._chains, self._last = chains, dict[int, Entries]()
+
+    def configure(self) -> list[Any]:
+        """Read the settings of all transforms."""
+        return [config for chain in self._chains for config in chain.configure()]
+
+    def step(self, root: Entries, actions: Array, idle: Collection[int] = ()) -> Entries:
+        """Step every env that is not idle; the rows of the others are from their last step.
+
+        Raises:
+            EnvRaised: an env raised.
+        """
+        for at, chain in enumerate(self._chains):
+            if at not in idle:
+                rows = slice(at, at + 1)
+                try:
+                    self._last[at] = chain.step({key: array[rows] for key, array in root.items()}, actions[rows])
+                except Exception as error:
+                    raise EnvRaised(at, error) from error
+        return self._join(self._last)
+
+    def reset(self, envs: Sequence[int]) -> Entries:
+        """Reset these envs, and return their first entries; the rows of the others mean nothing."""
+        return self._join({env: self._chains[env].reset([0]) for env in envs})
+
+    def _join(self, rows: Mapping[int, Entries]) -> Entries:
+        others = next(iter(rows.values()))
+        columns = [rows.get(at, others) for at in range(len(self._chains))]
+        return {key: np.concatenate([entries[key] for entries in columns]) for key in others}
+
+
 class Reader:
     """Steps and resets gymnasium envs, and reads their answers as `GymEnv` does.
 
@@ -322,21 +339,19 @@ class Reader:
     methods of the wrapper. The first answers are read both ways.
 
     Args:
-        program: the parts of the env.
+        units: the envs, whose spaces are equal.
 
     Raises:
-        NoPlan: envs that differ.
+        NoPlan: an observation is nested.
     """
 
-    def __init__(self, program: Program) -> None:
-        self._wrappers, self._envs = program.wrappers, program.envs
-        first = program.wrappers[0]
+    def __init__(self, units: Sequence[Unit]) -> None:
+        self._wrappers, self._envs = [unit.wrapper for unit in units], [unit.env for unit in units]
+        first = self._wrappers[0]
         specs = first.full_observation_spec
         names = [*specs.keys(include_nested=True, leaves_only=True)]
         if any(not isinstance(name, str) for name in names):
             raise NoPlan("an observation space is nested")
-        if any(wrapper.specs != first.specs for wrapper in program.wrappers[1:]):
-            raise NoPlan("the envs of the SerialEnv differ")
         self._forms = [(name, to_numpy_dtype(specs[name].dtype), tuple(specs[name].shape)) for name in names]
         self._space = first.get_wrapper_attr("observation_space")
         is_dict = isinstance(self._space, spaces.Dict)
@@ -346,7 +361,11 @@ class Reader:
         self._to_actions = _action_reader(first)
         self._checks_left, self._is_direct = _CHECKED_READS * len(self._envs), True
 
-    def step(self, actions: Array) -> Entries:
+    def configure(self) -> list[Any]:
+        """Return an empty list, since there are no transforms."""
+        return []
+
+    def step(self, root: Entries, actions: Array, idle: Collection[int] = ()) -> Entries:  # noqa: ARG002
         """Step every env, and return the entries `[B, …]` of the step."""
         n = len(self._envs)
         entries = {name: np.empty((n, *shape), dtype) for name, dtype, shape in self._forms}

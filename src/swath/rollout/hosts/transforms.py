@@ -13,11 +13,14 @@ import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
+from math import prod
 from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from tensordict import TensorDict
+from torch.nn.parameter import is_lazy
 
 from swath.keys import ACTION, DONE, TRUNCATED
 from swath.rollout.plans import NoPlan
@@ -33,22 +36,24 @@ class Stage:
     Attributes:
         config: the settings that the functions depend on.
         step: writes the entries of a transform under `"next"`, given the entries at the root and under `"next"`.
-        reset: writes its entries among the first ones of episodes.
+        reset: writes its entries among the first ones of episodes; `None` if only TorchRL itself begins episodes.
         inverse: returns the action that the env gets; `None` if it gets the action itself.
+        repeats: how often the env, and the transforms before this one, make the step.
     """
 
     config: tuple[Any, ...]
     step: Callable[[Entries, Entries], None]
-    reset: Callable[[Entries], None]
+    reset: Callable[[Entries], None] | None
     inverse: Callable[[Array], Array] | None = None
+    repeats: int = 1
 
 
-def stage_of(transform: Any, num_envs: int) -> Stage:
+def stage_of(transform: Any, lead: tuple[int, ...]) -> Stage:
     """Return the functions of a transform.
 
     Args:
         transform: a transform of TorchRL.
-        num_envs: B.
+        lead: `*B`: `(B,)`, or `()` for one env without a batch dimension.
 
     Raises:
         NoPlan: it is not in the table, or it is used in a way that the table does not know.
@@ -57,7 +62,7 @@ def stage_of(transform: Any, num_envs: int) -> Stage:
     make = TABLE.get(kind.__name__)
     if make is None or kind is not getattr(importlib.import_module("torchrl.envs.transforms"), kind.__name__, None):
         raise NoPlan(f"the transform {kind.__name__} is not in the table of plans")
-    return make(transform, num_envs)
+    return make(transform, lead)
 
 
 def to_numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
@@ -76,21 +81,21 @@ def _names(keys: Any, where: str) -> list[str]:
     return list(keys)
 
 
-def _init_tracker(transform: Any, num_envs: int) -> Stage:
+def _init_tracker(transform: Any, lead: tuple[int, ...]) -> Stage:
     names = _names(transform.init_keys, "InitTracker")
 
     def step(_: Entries, following: Entries) -> None:
         for name in names:
             if name not in following:
-                following[name] = np.zeros((num_envs, 1), np.bool_)
+                following[name] = np.zeros((prod(lead), 1), np.bool_)
 
     def reset(first: Entries) -> None:
-        first.update((name, np.ones((num_envs, 1), np.bool_)) for name in names)
+        first.update((name, np.ones((prod(lead), 1), np.bool_)) for name in names)
 
     return Stage((*names,), step, reset)
 
 
-def _step_counter(transform: Any, num_envs: int) -> Stage:
+def _step_counter(transform: Any, lead: tuple[int, ...]) -> Stage:
     (name,), limit = _names(transform.step_count_keys, "StepCounter"), transform.max_steps
     if transform.truncated_key != TRUNCATED or (limit is not None and not transform.update_done):
         raise NoPlan("StepCounter has its own truncated key, or does not update 'done'")
@@ -102,12 +107,12 @@ def _step_counter(transform: Any, num_envs: int) -> Stage:
             following[DONE] = truncated | following[DONE]
 
     def reset(first: Entries) -> None:
-        first[name] = np.zeros((num_envs, 1), np.int64)
+        first[name] = np.zeros((prod(lead), 1), np.int64)
 
     return Stage((name, limit), step, reset)
 
 
-def _reward_sum(transform: Any, num_envs: int) -> Stage:
+def _reward_sum(transform: Any, lead: tuple[int, ...]) -> Stage:
     names = [*zip(_names(transform.in_keys, "RewardSum"), _names(transform.out_keys, "RewardSum"), strict=True)]
     if transform.reward_spec:
         raise NoPlan("RewardSum puts its sums among the rewards")
@@ -117,12 +122,12 @@ def _reward_sum(transform: Any, num_envs: int) -> Stage:
             following[name] = root[name] + following[reward]
 
     def reset(first: Entries) -> None:
-        first.update((name, np.zeros((num_envs, 1), np.float32)) for _, name in names)
+        first.update((name, np.zeros((prod(lead), 1), np.float32)) for _, name in names)
 
     return Stage((*names,), step, reset)
 
 
-def _double_to_float(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+def _double_to_float(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
     inverse = _names(transform.in_keys_inv, "DoubleToFloat")
     if inverse not in ([], [ACTION]) or transform.out_keys_inv != inverse:
         raise NoPlan(f"DoubleToFloat casts the inputs {inverse}")
@@ -130,13 +135,13 @@ def _double_to_float(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
     return _each(transform, lambda value: value.astype(np.float32), inverse=casts, config=(*inverse,))
 
 
-def _observation_norm(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+def _observation_norm(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
     if not transform.initialized:
         raise NoPlan("ObservationNorm is not initialized")
     return _each(transform, _affine(transform), config=(bool(transform.standard_normal),))
 
 
-def _reward_scaling(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+def _reward_scaling(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
     return _each(transform, _affine(transform), resets=False, config=(bool(transform.standard_normal),))
 
 
@@ -147,42 +152,80 @@ def _affine(transform: Any) -> Callable[[Array], Array]:
     return _with_tensors(lambda value: value * scale + loc)
 
 
-def _reward_clipping(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
-    low, high = transform.clamp_min, transform.clamp_max
-    if low is None or high is None:
-        raise NoPlan("RewardClipping has one bound")
-    return _each(transform, _with_tensors(lambda value: value.clamp(low, high)), resets=False)
-
-
-def _sign(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
-    return _each(transform, _with_tensors(torch.sign))
-
-
-def _rename(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
+def _rename(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
     """Return a stage that keeps the old entries, too: the env's specs say which entries are delivered."""
     return _each(transform, lambda value: value)
 
 
-def _cat_tensors(transform: Any, num_envs: int) -> Stage:  # noqa: ARG001
-    names, (name,), dim = (
-        _names(transform.in_keys, "CatTensors"),
-        _names(transform.out_keys, "CatTensors"),
-        transform.dim,
-    )
-    if dim != -1 or transform.unsqueeze_if_oor:
-        raise NoPlan("CatTensors joins along another dimension than the last")
+def _itself(transform: Any, lead: tuple[int, ...]) -> Stage:
+    """Return a stage that calls a transform with a TensorDict of the entries that it reads, where all are present."""
+    kind = type(transform).__name__
+    sources, names = _names(transform.in_keys, kind), _names(transform.out_keys, kind)
+    if transform.in_keys_inv:
+        raise NoPlan(f"{kind} changes inputs")
 
-    def join(entries: Entries) -> None:
-        entries[name] = torch.cat([torch.from_numpy(entries[source]) for source in names], -1).numpy()
+    def apply(entries: Entries) -> None:
+        if missing := [name for name in sources if name not in entries]:
+            if len(missing) < len(sources):
+                raise NoPlan(f"{kind} finds no {missing} where an episode begins")
+            return
+        values = {name: torch.from_numpy(entries[name] if lead else entries[name][0]) for name in sources}
+        answer = transform(TensorDict(values, batch_size=lead))
+        for name in names:
+            value = answer.get(name).numpy()
+            entries[name] = value if lead else value[None]
 
-    return Stage((*names, name), lambda _, following: join(following), join)
+    return Stage((*sources, *names), lambda _, following: apply(following), apply)
 
 
-def _vec_norm(transform: Any, num_envs: int) -> Stage:
+def _cat_frames(transform: Any, lead: tuple[int, ...]) -> Stage:
+    """Return a stage whose earlier frames are the transform's own, in its buffers."""
+    sources, names = _names(transform.in_keys, "CatFrames"), _names(transform.out_keys, "CatFrames")
+    buffers, dim, repeats = [*transform.buffers()], transform.dim, transform.padding == "same"
+    if lead or any(map(is_lazy, buffers)):
+        raise NoPlan("CatFrames has seen no frame, or is on a batch of envs")
+
+    def apply(entries: Entries, *, begins: bool = False) -> None:
+        for source, name, buffer in zip(sources, names, buffers, strict=True):
+            value = torch.from_numpy(entries[source][0])
+            size = value.shape[dim]
+            if not begins:
+                buffer.copy_(torch.roll(buffer, -size, dim))
+            elif repeats:
+                buffer.copy_(torch.cat([value] * transform.N, dim))
+            else:
+                buffer.fill_(transform.padding_value)
+            buffer.narrow(dim, buffer.shape[dim] - size, size).copy_(value)
+            entries[name] = buffer.numpy().copy()[None]
+
+    config = *sources, *names, transform.N, dim, transform.padding, transform.padding_value
+    return Stage(config, lambda _, following: apply(following), partial(apply, begins=True))
+
+
+def _action_mask(transform: Any, lead: tuple[int, ...]) -> Stage:
+    """Return a stage that writes the mask into the spec of the action, from which random actions are drawn."""
+    _, mask = names = _names(transform.in_keys, "ActionMask")
+
+    def apply(entries: Entries) -> None:
+        transform.action_spec.update_mask(torch.from_numpy(entries[mask] if lead else entries[mask][0]))
+
+    return Stage((*names,), lambda _, following: apply(following), None if lead else apply)
+
+
+def _frame_skip(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
+    skip = int(transform.frame_skip)
+    return Stage((skip,), lambda *_: None, lambda _: None, repeats=skip)
+
+
+def _noop_reset(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
+    return Stage((transform.noops, transform.random), lambda *_: None, None)
+
+
+def _vec_norm(transform: Any, lead: tuple[int, ...]) -> Stage:
     """Return a stage whose statistics are the transform's own, which it writes in place."""
     kind = type(transform).__name__
-    if num_envs > 1 or transform.parent.batch_size or not getattr(transform, "stateful", True):
-        raise NoPlan(f"{kind} is stateless, or on a batch of envs")
+    if not getattr(transform, "stateful", True) or getattr(transform, "reduce_batch_dims", False):
+        raise NoPlan(f"{kind} is stateless, or reduces batch dimensions")
     make, updates = (_update_v1, _update_v2)[kind == "VecNormV2"], dict[str, Callable[[torch.Tensor], torch.Tensor]]()
     names = [*zip(_names(transform.in_keys, kind), _names(transform.out_keys, kind), strict=True)]
 
@@ -196,17 +239,19 @@ def _vec_norm(transform: Any, num_envs: int) -> Stage:
         for source, name in names:
             if source not in entries:
                 continue
-            value = torch.from_numpy(entries[source][0])
+            value = torch.from_numpy(entries[source] if lead else entries[source][0])
             if source in updates:
                 with transform.lock:
-                    entries[name] = updates[source](value).numpy()[None]
+                    changed = updates[source](value).numpy()
             else:  # the first value of its kind, for which the transform makes room
-                entries[name] = transform(TensorDict({source: value})).get(name).numpy()[None]
+                changed = transform(TensorDict({source: value}, batch_size=lead)).get(name).numpy()
                 find_statistics()
+            entries[name] = changed if lead else changed[None]
 
     find_statistics()
     config = *names, transform.decay, transform.eps, transform.frozen, str(transform.in_keys)
-    return Stage(config, lambda _, following: apply(following), apply)
+    # Where some envs of a batch begin episodes, the statistics also count what the batch has kept of the others.
+    return Stage(config, lambda _, following: apply(following), None if lead else apply)
 
 
 def _update_v1(transform: Any, state: Mapping[str, torch.Tensor], name: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -215,9 +260,10 @@ def _update_v1(transform: Any, state: Mapping[str, torch.Tensor], name: str) -> 
 
     def update(value: torch.Tensor) -> torch.Tensor:
         if not frozen:
-            total.mul_(decay).add_(value)
-            squares.mul_(decay).add_(value.pow(2))
-            count.mul_(decay).add_(1)
+            rows = value if value.ndim > total.ndim else value.unsqueeze(0)
+            total.mul_(decay).add_(rows.sum(0))
+            squares.mul_(decay).add_(rows.pow(2).sum(0))
+            count.mul_(decay).add_(len(rows))
         mean = total / count
         std = (squares / count - mean.pow(2)).clamp_min(eps).sqrt()
         return (value - mean) / std.clamp_min(eps)
@@ -283,18 +329,26 @@ def _each(
     return Stage((*names, *config), step, reset, inverse)
 
 
-TABLE: dict[str, Callable[[Any, int], Stage]] = {
-    "CatTensors": _cat_tensors,
+TABLE: dict[str, Callable[[Any, tuple[int, ...]], Stage]] = {
+    "ActionMask": _action_mask,
+    "CatFrames": _cat_frames,
     "DoubleToFloat": _double_to_float,
+    "FrameSkipTransform": _frame_skip,
     "InitTracker": _init_tracker,
+    "NoopResetEnv": _noop_reset,
     "ObservationNorm": _observation_norm,
     "RenameTransform": _rename,
-    "RewardClipping": _reward_clipping,
     "RewardScaling": _reward_scaling,
     "RewardSum": _reward_sum,
-    "SignTransform": _sign,
     "StepCounter": _step_counter,
     "VecNorm": _vec_norm,
     "VecNormV2": _vec_norm,
+    **dict.fromkeys(
+        (
+            *("CatTensors", "FlattenObservation", "GrayScale", "PermuteTransform", "Resize"),
+            *("RewardClipping", "SignTransform", "SqueezeTransform", "ToTensorImage", "UnsqueezeTransform"),
+        ),
+        _itself,
+    ),
 }
 """The transforms that have a plan, by the names of their classes."""
