@@ -6,7 +6,7 @@
 import os
 import random
 from dataclasses import replace
-from itertools import count
+from itertools import count, permutations
 
 import gymnasium as gym
 import numpy as np
@@ -324,6 +324,10 @@ def hands_on_tensors():
     return TransformedEnv(SerialEnv(2, makers), Compose(DoubleToFloat(), CatTensors(JOIN, "observation")))
 
 
+def halved():
+    return TransformedEnv(GymEnv("Pendulum-v1"), RewardScaling(0.0, 0.5))
+
+
 @pytest.mark.parametrize(
     ("make", "options", "reason"),
     [
@@ -356,6 +360,10 @@ def hands_on_tensors():
             {},
             "other rewards",
         ),
+        *(
+            (lambda makers=makers: (SerialEnv(2, [*makers]), linear(3)), {}, "several functions make the envs")
+            for makers in permutations((lambda: GymEnv("Pendulum-v1"), halved))
+        ),
     ],
     ids=[
         "transform",
@@ -368,6 +376,8 @@ def hands_on_tensors():
         "VecNorm that reduces",
         "inner",
         "reward",
+        "some with transforms",
+        "others with transforms",
     ],
 )
 def test_without_a_plan_the_reason_is_told(monkeypatch, make, options, reason):

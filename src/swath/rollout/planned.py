@@ -23,6 +23,7 @@ from swath.keys import ACTION, FLAGS, NEXT, REWARD, Key, as_key, as_tuple, is_pr
 from swath.rollout.buffer import Buffer, PlannedRows
 from swath.rollout.hosts.base import ArraySpec, Host, first_env
 from swath.rollout.hosts.plan import PlanHost
+from swath.rollout.hosts.program import require_known_transforms
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import TorchRLEnv
 from swath.rollout.hosts.verification import CheckedHost, require_same, verify
@@ -194,6 +195,8 @@ def plan_of_env(host: TensorDictHost, *, owns_generators: bool = True) -> PlanHo
     checks = plans_mode() == "check"
     planned = CheckedHost(host, owns_generators=owns_generators) if checks else PlanHost(host)
     verify(planned, owns_generators=owns_generators)
+    for adapter in host.envs:
+        require_known_transforms(adapter.env)
     return planned
 
 

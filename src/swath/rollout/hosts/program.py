@@ -8,6 +8,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import FunctionType
 from typing import Any
 
 import gymnasium as gym
@@ -121,12 +122,43 @@ def _unwrap(env: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def _envs_of(serial_env: Any) -> list[Any]:
-    """Return the envs inside a `SerialEnv`: it hands on methods of `TransformedEnv`s, and of innermost envs."""
-    try:
-        methods = serial_env.insert_transform
-    except AttributeError:
-        methods = serial_env.read_action
+    """Return the envs inside a `SerialEnv`: it hands on methods that all of them have."""
+    methods = serial_env.insert_transform if _have_transforms(serial_env) else serial_env.read_action
     return [method.__self__ for method in methods.list_callable]
+
+
+def _have_transforms(serial_env: Any) -> bool:
+    """Tell whether all envs inside a `SerialEnv` are `TransformedEnv`s."""
+    try:
+        return bool(serial_env.insert_transform)
+    except AttributeError:
+        return False
+
+
+def require_known_transforms(env: Any) -> None:
+    """Check that a `SerialEnv` shows the transforms of its envs: it does not if only some of them have any.
+
+    Raises:
+        NoPlan: several functions make the envs, so that some may have transforms which are not seen.
+    """
+    _, inner = _unwrap(env)
+    if type(inner) is importlib.import_module("torchrl.envs").SerialEnv and not _have_transforms(inner):
+        first, *others = inner.create_env_fn
+        if not all(_is_same_function(first, other) for other in others):
+            raise NoPlan("several functions make the envs of the SerialEnv, some without transforms")
+
+
+def _is_same_function(first: Any, other: Any) -> bool:
+    """Tell whether two functions are one, or of the same code and with the same values."""
+    if first is other:
+        return True
+    if not isinstance(first, FunctionType) or not isinstance(other, FunctionType):
+        return False
+    parts = [
+        (f.__code__, f.__defaults__, f.__kwdefaults__, [id(cell.cell_contents) for cell in f.__closure__ or ()])
+        for f in (first, other)
+    ]
+    return parts[0] == parts[1]
 
 
 def _gymnasium_env(wrapper: Any) -> Any:
