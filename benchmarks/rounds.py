@@ -29,7 +29,7 @@ Run = Callable[[float], float]
 """Work for about so many seconds; return units done per second."""
 
 FIGURES_VARIABLE = "SWATH_FIGURES"
-WARM_UP_S = 0.2
+WARM_UP_S, SHUTDOWN_LIMIT_S = 0.2, 30.0
 CPU = os.environ.get("BENCH_CLOCK") == "cpu"
 clock = time.process_time if CPU else time.perf_counter
 
@@ -234,8 +234,12 @@ class Peer:
         return float(line)
 
     def close(self) -> None:
-        """Stop the process by ending its input."""
-        self._process.communicate()
+        """Stop the process by ending its input; kill one that does not end, as TorchRL's collectors sometimes."""
+        try:
+            self._process.communicate(timeout=SHUTDOWN_LIMIT_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.communicate()
 
 
 def serve(run: Run) -> None:

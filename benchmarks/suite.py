@@ -10,7 +10,8 @@ target is missed, or a script fails. The text between two marks of a page is rep
     <!-- figures: collectors tables -->     its tables alone
     <!-- end -->
 
-Two parts summarise the others: `machine` describes the machine, `missed` counts the targets that were reached.
+Three parts summarise the others: `summary` has a figure for each thing that users bring, `machine` describes the
+machine, `missed` counts the targets that were reached.
 """
 
 from __future__ import annotations
@@ -29,14 +30,14 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import distributions
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rounds import FIGURES_VARIABLE, parser
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent
 KEPT = ROOT / "docs" / "figures"
-PAGES = (ROOT / "docs" / "performance.md",)
+PAGES = tuple(ROOT / page for page in ("docs/performance.md", "docs/index.md", "README.md"))
 LIMIT_S = 900.0
 PARTS = {
     "import": "import_time.py",
@@ -45,6 +46,7 @@ PARTS = {
     "policy-plan": "policy_plan.py",
     "torchrl-programs": "torchrl_programs.py",
     "env-processes": "env_processes.py --quick",
+    "tensors": "gpu.py cpu --quick --only pendulums-64 pendulums-4096",
     "collectors": "collectors.py",
     "publishing": "publishing.py",
     "driver": "driver.py --quick",
@@ -59,6 +61,91 @@ PARTS = {
     "rollout-worker-chaos": "rollout_worker_chaos.py --seconds 20",
 }
 """Scripts and their arguments, by the name of their place on the page."""
+
+
+class Row(NamedTuple):
+    """A row of the summary.
+
+    Attributes:
+        brings: what a user brings.
+        uses: what it is compared with.
+        part: name of the part.
+        title: how the table above the figure begins.
+        what: the figure.
+    """
+
+    brings: str
+    uses: str
+    part: str
+    title: str
+    what: str
+
+
+SUMMARY = (
+    Row(
+        "A TorchRL program on 8 Gymnasium envs, one import changed",
+        "TorchRL's `Collector`",
+        "torchrl-programs",
+        "serial8_ppo",
+        "swath × torchrl",
+    ),
+    Row(
+        "The same with two workers on Ray",
+        "TorchRL's `RayCollector`",
+        "torchrl-programs",
+        "ray_serial8_ppo",
+        "swath × torchrl",
+    ),
+    Row(
+        "A TorchRL env of one's own that steps 64 envs as tensors",
+        "TorchRL's `Collector`",
+        "tensors",
+        "64 pendulums",
+        "Collector, TorchRL's env × TorchRL's Collector",
+    ),
+    Row(
+        "8 Gymnasium envs and a function",
+        "the loop by hand",
+        "in-process",
+        "CartPole-v1, 8 envs",
+        "Collector, same policy × loop by hand",
+    ),
+    Row(
+        "A simulator that steps 4,096 envs as tensors, on the CPU",
+        "the loop by hand",
+        "tensors",
+        "4,096 pendulums",
+        "Collector × loop by hand",
+    ),
+    Row(
+        "16 HalfCheetahs in 2 processes, one policy",
+        "Gymnasium's `AsyncVectorEnv`, by hand",
+        "env-processes",
+        "16 envs, 2 processes: HalfCheetah",
+        "env_processes × AsyncVectorEnv by hand",
+    ),
+    Row(
+        "The same",
+        "TorchRL's `ParallelEnv` in its `Collector`",
+        "env-processes",
+        "16 envs, 2 processes: HalfCheetah",
+        "env_processes × ParallelEnv of TorchRL",
+    ),
+    Row(
+        "Gymnasium envs and a function, two workers on Ray",
+        "RLlib's `EnvRunnerGroup`",
+        "collectors",
+        "2 workers with 8 envs",
+        "RayCollector, sync × RLlib's EnvRunnerGroup",
+    ),
+    Row(
+        "A loop over RLlib's `RolloutWorker`, 8 envs, advantages",
+        "RLlib's `RolloutWorker`",
+        "rollout-workers",
+        "CartPole-v1, sub-envs: 8",
+        "RolloutWorker × RLlib's RolloutWorker",
+    ),
+)
 BLOCK = re.compile(r"(<!-- figures: ([\w-]+)( tables)? -->\n).*?(<!-- end -->)", re.DOTALL)
 PACKAGES = ("swath", "torch", "tensordict", "numpy", "gymnasium", "ray", "torchrl", "pandas")
 OTHERS = ("TorchRL", "RLlib", "Stable-Baselines3", "by hand", "plain", "a write", "percentiles", "Student")
@@ -194,7 +281,17 @@ def _machine(parts: Mapping[str, Measured]) -> Iterator[str]:
         yield from (f"- {line}" for line in lines)
 
 
-MADE_OF_ALL = {"missed": _missed, "machine": _machine}
+def _summary(parts: Mapping[str, Measured]) -> Iterator[str]:
+    yield from ("| You bring | compared with | frames a second | one command |", "|---|---|---:|---|")
+    for row in SUMMARY:
+        verdicts = parts[row.part].verdicts if row.part in parts else []
+        for title, fact in verdicts:
+            if title.startswith(row.title) and fact["what"] == row.what:
+                yield f"| {row.brings} | {row.uses} | {fact['got']} × | `.venv/bin/{parts[row.part].command}` |"
+    yield ""
+
+
+MADE_OF_ALL = {"summary": _summary, "missed": _missed, "machine": _machine}
 
 
 # ---- the pictures

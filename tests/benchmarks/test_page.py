@@ -7,7 +7,6 @@ import pytest
 
 HERE = Path(__file__).parent.parent.parent / "benchmarks"
 SHARED = {"suite.py", "rounds.py"}
-NEEDS_GPU = {"gpu.py"}  # the suite runs on machines without one
 PAGE = """# Title
 <!-- figures: speed -->
 old
@@ -16,6 +15,8 @@ old
 <!-- end -->
 <!-- figures: other -->
 kept
+<!-- end -->
+<!-- figures: summary -->
 <!-- end -->
 <!-- figures: missed -->
 <!-- end -->
@@ -40,6 +41,7 @@ def text(suite, monkeypatch, tmp_path):
         rounds.verdict("ours × theirs", ratio, ".1f", minimum=10, note="12–13")
     facts = [json.loads(line) for line in (tmp_path / "facts").read_text().splitlines()]
     part = suite.Measured("python x.py", 3.0, "2030-01-01", ["2 cores"], facts)
+    monkeypatch.setattr(suite, "SUMMARY", (suite.Row("Envs", "a loop", "speed", "larg", "ours × theirs"),))
     return suite.filled(PAGE, {"speed": part})
 
 
@@ -53,6 +55,11 @@ def test_marks_are_filled_and_the_rest_is_left_alone(text):
     assert "- 2 cores" in text
 
 
+def test_the_summary_has_one_figure_of_each_row_and_its_command(text):
+    assert text.count("| Envs |") == 1
+    assert "| Envs | a loop | 3.0 × | `.venv/bin/python x.py` |" in text
+
+
 def test_missed_targets_are_counted_and_marked_in_their_table(text):
     assert "1 of 2 targets are reached; tables say which are **missed**." in text
     assert "| ours × theirs | 3.0 | ≥ 10: **missed** | 12–13 |" in text
@@ -61,9 +68,15 @@ def test_missed_targets_are_counted_and_marked_in_their_table(text):
 def test_every_benchmark_is_part_of_the_suite(suite):
     scripts = {file.name for file in HERE.glob("*.py") if 'if __name__ == "__main__"' in file.read_text()}
     scripts = {name for name in scripts if not name.startswith("peer_")}
-    assert scripts - SHARED - NEEDS_GPU == {command.split()[0] for command in suite.PARTS.values()}
+    assert scripts - SHARED == {command.split()[0] for command in suite.PARTS.values()}
 
 
 def test_every_part_has_its_place_on_the_page(suite):
-    text = suite.PAGES[0].read_text(encoding="utf-8")
-    assert {found[1] for found in suite.BLOCK.findall(text)} == {*suite.PARTS, *suite.MADE_OF_ALL}
+    page, *others = (file.read_text(encoding="utf-8") for file in suite.PAGES)
+    assert {found[1] for found in suite.BLOCK.findall(page)} == {*suite.PARTS, *suite.MADE_OF_ALL}
+    for other in others:
+        assert [found[1] for found in suite.BLOCK.findall(other)] == ["summary"]
+
+
+def test_rows_of_the_summary_name_parts(suite):
+    assert {row.part for row in suite.SUMMARY} <= {*suite.PARTS}
