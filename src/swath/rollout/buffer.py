@@ -421,19 +421,19 @@ class TensorDictRows(Flags):
         batch.clear_device_()
         if compact:
             batch = batch.exclude(*(under_next(key) for key in self.spec.observation_keys))
-        return _set_all(batch, extras)
+        return set_all(batch, extras)
 
     def _stack(self) -> Any:
         shape, first, structure = self.spec.batch_shape, self.steps[0], self._structure
         if structure is not None and all(type(step) is dict and step.keys() == first.keys() for step in self.steps):
             with suppress(RuntimeError):  # shapes change
                 entries = {key: torch.stack([step[key] for step in self.steps], len(shape)) for key in first}
-                return _set_all(structure.unsqueeze(len(shape)).expand(*shape, len(self.steps)), entries)
+                return set_all(structure.unsqueeze(len(shape)).expand(*shape, len(self.steps)), entries)
         return LazyStackedTensorDict.maybe_dense_stack([*map(self._tensordict, self.steps)], dim=len(shape))
 
     def _tensordict(self, step: Any) -> TensorDictBase:
         structure = self._structure
-        return step if structure is None or type(step) is not dict else _set_all(structure.empty(recurse=True), step)
+        return step if structure is None or type(step) is not dict else set_all(structure.empty(recurse=True), step)
 
 
 class TensorDictBuffer:
@@ -480,7 +480,8 @@ def _entries(td: TensorDict, path: tuple[str, ...] = ()) -> Iterator[tuple[Key, 
             yield (*path, key) if path else key, value
 
 
-def _set_all(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:
+def set_all(td: TensorDictBase, entries: Mapping[Key, Any]) -> TensorDictBase:
+    """Set entries of a TensorDict, and return it."""
     for key, value in entries.items():
         td.set(key, value)
     return td

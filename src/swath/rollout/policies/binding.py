@@ -20,7 +20,7 @@ from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 from swath.errors import noted
 from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
 from swath.options import FinalObservation
-from swath.rollout.buffer import Buffer, TensorDictBuffer
+from swath.rollout.buffer import Buffer, TensorDictBuffer, set_all
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_env
 from swath.rollout.infos import InfoReader
 from swath.rollout.memory import as_tensor, blank_like, copied, equal, zeros_like
@@ -241,7 +241,7 @@ class TensorDictPolicy(BoundPolicy):
         structure = root.empty(recurse=True)
 
         def plain(*entries: Any) -> TensorDictBase:
-            return write(_set_all(structure.empty(recurse=True), zip(keys, entries, strict=True)))
+            return write(set_all(structure.empty(recurse=True), dict(zip(keys, entries, strict=True))))
 
         within = partial(with_exploration, exploration=options.exploration)
         setting = (tuple(keys), tuple(root.batch_size), options.device, options.exploration, options.owns_generators)
@@ -252,10 +252,11 @@ class TensorDictPolicy(BoundPolicy):
         return type(root) is TensorDict and all(type(root.get(path)) is TensorDict for path in self._planned_groups)
 
     def _write_by_plan(self, root: TensorDictBase, planned: PlannedCall) -> TensorDictBase:
+        """Call the policy by its plan, or make the plan, and write the outputs into the root."""
         entries = [root.get(key) for key in self._planned_keys]
         outputs = planned(*entries)
         if type(outputs) is dict:
-            return _set_all(root, outputs.items())
+            return set_all(root, outputs)
         if any(outputs.get(key) is not value for key, value in zip(self._planned_keys, entries, strict=True)):
             self.planned = None  # the policy replaces an entry of the env
         return root.update(outputs)
@@ -299,12 +300,6 @@ def keys_of(td: TensorDictBase) -> tuple[Key, ...]:
     """Return the keys of all leaves."""
     keys = td.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)
     return tuple(as_key(as_tuple(key)) for key in keys)
-
-
-def _set_all(td: TensorDictBase, entries: Iterable[tuple[Key, Any]]) -> TensorDictBase:
-    for key, value in entries:
-        td.set(key, value)
-    return td
 
 
 def _write_random(action_spec: Any, key: Key, root: TensorDictBase) -> TensorDictBase:
