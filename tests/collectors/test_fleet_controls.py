@@ -158,8 +158,8 @@ def test_state_can_be_saved_and_loaded_into_another_collector(kind):
         before = drawn(collector, 4)
         saved = collector.state_dict()
     assert isinstance(saved, OrderedDict)
-    assert list(saved) == ["worker0", "worker1", "frames", "iter", "traj_pool", "policy_version", "seed"]
-    parts = ["policy_state_dict", "env_state_dict", "frames", "iter", "policy_version", "seed", "life"]
+    assert list(saved) == ["worker0", "worker1", "frames", "iter", "traj_pool", "policy_version", "seed", "static_seed"]
+    parts = ["policy_state_dict", "env_state_dict", "frames", "iter", "policy_version", "seed", "static_seed", "life"]
     assert list(saved["worker0"]) == parts
     assert (saved["frames"], saved["iter"], saved["policy_version"], saved["seed"]) == (
         sum(b.numel() for b in before),

@@ -395,3 +395,14 @@ def test_missing_rows_and_other_steps_are_refused():
         trajectory().get_single_step_input_dict(None, 3)
     with pytest.raises(ValueError, match="shift=-2"):
         trajectory().get_single_step_input_dict({"a": ViewRequirement("obs", shift=-2)}, "last")
+
+
+def test_rows_are_taken_as_numpy_takes_them():
+    batch = SampleBatch({"obs": np.arange(4.0), "seq_lens": np.array([3, 1])})
+    flat = SampleBatch({"obs": np.arange(4.0)})
+    for columns in (batch, flat):
+        assert columns.take(np.array([2, -1])).columns(["obs"])[0].tolist() == [2, 3]
+        assert columns.take(np.array([True, False, False, True])).columns(["obs"])[0].tolist() == [0, 3]
+        with pytest.raises(IndexError, match="4 is out of bounds"):
+            columns.take(np.array([4]))
+    assert batch.take(np.array([2, -1]))["seq_lens"].tolist() == [1, 1]

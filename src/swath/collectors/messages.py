@@ -267,6 +267,12 @@ class Seeding:
     stride: int | None = None
     envs_only: bool = False
 
+    @staticmethod
+    def state_of(seeding: Seeding | None) -> dict[str, Any]:
+        """Return the entries of a state dict: the root, and whether every env gets the root itself."""
+        root, is_static = (None, False) if seeding is None else (seeding.root, seeding.static)
+        return {"seed": root, "static_seed": is_static}
+
 
 @dataclass(frozen=True)
 class WorkerRequest:

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from swath.collectors.background import Background
-from swath.collectors.messages import unpickled
+from swath.collectors.messages import Seeding, unpickled
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
@@ -30,13 +30,12 @@ def saved_fleet(collection: CollectorService) -> tuple[dict[int, OrderedDict[str
     for worker in sorted(collection.jobs.described):
         saved[worker] = answers[worker] if worker in answers else state_without_worker(collection, worker)
         saved[worker] |= {"frames": records[worker].frames, "iter": records[worker].fragments - 1}
-    seeding = collection.jobs.seeding
     return saved, {
         "frames": collection.counters.frames,
         "iter": collection.counters.batches - 1,
         TRAJ_POOL: {"traj_id": max(part[TRAJ_POOL]["traj_id"] for part in saved.values())},
         "policy_version": collection.version,
-        "seed": None if seeding is None else seeding.root,
+        **Seeding.state_of(collection.jobs.seeding),
     }
 
 
@@ -71,7 +70,7 @@ def load_fleet(
         if "seed" in saved:
             jobs.seeding = None
             if saved["seed"] is not None:
-                jobs.seed_with(saved["seed"])
+                jobs.seed_with(saved["seed"], static=bool(saved.get("static_seed", False)))
         for worker, part in parts.items():
             record = records[worker]
             record.frames = int(part.get("frames", record.frames))
@@ -100,7 +99,7 @@ def state_without_worker(collection: CollectorService, worker: int) -> OrderedDi
     saved["env_state_dict"] = OrderedDict()
     saved[TRAJ_POOL] = {"traj_id": torch.tensor(jobs.records[worker].next_id, dtype=torch.int64)}
     saved["policy_version"] = channel.newest_version(worker)
-    saved["seed"] = None if jobs.seeding is None else jobs.seeding.root
+    saved |= Seeding.state_of(jobs.seeding)
     saved[LIFE] = jobs.records[worker].life
     return saved
 

@@ -399,7 +399,7 @@ class Worker(Responder):
         self.version = version
 
     def state_dict(self) -> OrderedDict[str, Any]:
-        """Return weights, transforms, counters, version, seed and life."""
+        """Return weights, transforms, counters, version, seeds and life."""
         saved, stateful = OrderedDict[str, Any](), getattr(self.host, "stateful", None)
         if self.module is not None:
             saved[WEIGHTS] = OrderedDict(
@@ -410,7 +410,7 @@ class Worker(Responder):
         saved["frames"], saved["iter"] = self.tally.frames, self._number - 1
         saved[TRAJ_POOL] = {"traj_id": torch.tensor(self.next_id, dtype=torch.int64)}
         saved["policy_version"] = self.version
-        saved["seed"] = None if self.seeding is None else self.seeding.root
+        saved |= Seeding.state_of(self.seeding)
         saved[LIFE] = self.life
         return saved
 
@@ -436,7 +436,8 @@ class Worker(Responder):
             stateful.load_state_dict(state_dict["env_state_dict"])
         if "seed" in state_dict:
             seed = state_dict["seed"]
-            seeding = None if seed is None else replace(seeding or Seeding(seed), root=seed, static=False)
+            static = bool(state_dict.get("static_seed", False))
+            seeding = None if seed is None else replace(seeding or Seeding(seed), root=seed, static=static)
         self.begin_life(life, seeding)
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:

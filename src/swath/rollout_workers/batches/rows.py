@@ -104,9 +104,16 @@ class ColumnDict(ExplainsMissing, ColumnNames, dict[str, Any]):
             yield columns.map_leaves(partial(_row, i))
 
     def take(self, rows: Array) -> Self:
-        """Copy the rows with the numbers `[n]`; where there are sequences, as sequences of one row each."""
+        """Copy the rows with the numbers `[n]`, or where a mask `[count]` is true; sequences then have one row each.
+
+        Negative numbers count from the end.
+
+        Raises:
+            IndexError: there is no row of this number.
+        """
         if (unpadded := self.unpadded()) is not self:
             return unpadded.take(rows)
+        rows = np.arange(self.count)[rows]
         return self._select(rows) if self.SEQ_LENS not in self else self._select_sequences(rows, np.ones_like(rows))
 
     def slice(self, start: int, end: int, state_start: int | None = None, state_end: int | None = None) -> Self:  # noqa: ARG002
