@@ -104,6 +104,14 @@ def test_what_does_not_fit_is_refused_and_nothing_is_added(build, how, error, me
     assert collector.next().shape == (2, 2, 6)
 
 
+def test_no_worker_is_added_to_one_part_of_a_larger_collector(build):
+    collector = build()
+    collector.worker_idx = 1
+    with pytest.raises(RuntimeError, match="ids of the collector with the next index; build it with all its workers"):
+        collector.add_collectors(CountingEnvs(WIDE))
+    assert collector.num_collectors == 2
+
+
 def test_workers_that_are_not_ready_in_time_are_not_added(build, gate):
     collector = first_in_time(PlacementFailed, build, "thread", placement_timeout_s=1.0)
 
@@ -129,8 +137,8 @@ def test_the_state_is_a_list_with_the_counters_of_all_in_each_entry(build):
     assert [type(saved), len(saved)] == [list, 2]
     for worker, part in enumerate(saved):
         assert list(part) == [
-            "policy_state_dict", "env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed", "life",
-            "coordinator",
+            "policy_state_dict", "env_state_dict", "frames", "iter", "traj_pool", "policy_version", "seed",
+            "static_seed", "life", "coordinator",
         ]  # fmt: skip
         assert (part["frames"], part["iter"], part["policy_version"], part["seed"]) == (24, 1, 1, 5)
         assert part["policy_state_dict"]["weight"].item() == 4

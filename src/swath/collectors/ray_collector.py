@@ -405,12 +405,16 @@ class RayCollector(ManyWorkers):
 
         Raises:
             TypeError: `collector_class` is another class than `Collector`.
+            RuntimeError: `worker_idx` is set.
             ValueError: shares would not be whole, or the new workers' batches or weights would differ.
             PlacementFailed: they were not ready within `placement_timeout_s`.
             Exception: what building an env or a policy raised. In all cases nothing is added.
         """
         self.collection.access.require_open()
         self._require_plain("add_collectors()")
+        if self._worker_idx is not None:
+            message = "with worker_idx, new workers would give the trajectory ids of the collector with the next index"
+            raise RuntimeError(f"{message}; build it with all its workers")
         envs = list(create_env_fn) if isinstance(create_env_fn, list | tuple) else [create_env_fn]
         options, first = self.collection.options, self.collection.jobs.requests[0]
         inherited = vars(first.options) | {"envs_per_worker": num_envs}
