@@ -14,8 +14,9 @@ from xdist.scheduler.loadscope import LoadScopeScheduling
 
 import ray_cluster
 from ray_cluster import is_on_ray
-from swath.workers.process.backend import ProcessBackend
-from toys import Gate
+from swath.collectors.service import PRELOADED
+from swath.workers.process.backend import PRELOAD, ProcessBackend
+from toys import Gate, job, result
 
 settings.register_profile("untimed", deadline=None)
 settings.load_profile("untimed")
@@ -47,10 +48,13 @@ def pytest_collection_modifyitems(config, items):
 
 
 @pytest.fixture(scope="session")
-def warm_processes():
-    """Keep the fork server of worker processes, so that only the first test waits for imports."""
-    backend = ProcessBackend()
-    yield
+def fork_server():
+    """Keep the process that forks workers, which has imported their modules: it takes seconds to start another."""
+    backend = ProcessBackend((*PRELOAD, *PRELOADED))
+    first = backend.spawn(job())
+    result(backend, first.ready)
+    backend.kill(first)
+    yield backend
     backend.close()
 
 

@@ -61,7 +61,7 @@ def threads():
 
 
 @pytest.mark.parametrize("page", [page for page in PAGES if all_blocks(page) and not uses_torchrl(page)], ids=named)
-def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, threads):
+def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypatch, threads, fork_server):
     prepare(page)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))  # commands put their folder there
@@ -71,7 +71,7 @@ def test_the_examples_of_a_page_run_one_after_the_other(page, tmp_path, monkeypa
 @pytest.mark.skipif(find_spec("torchrl") is None, reason="torchrl is not installed")
 @pytest.mark.filterwarnings("ignore::Warning:torchrl", "ignore::Warning:tensordict")
 @pytest.mark.parametrize("page", [page for page in PAGES if uses_torchrl(page)], ids=named)
-def test_the_examples_for_torchrl_run_without_a_warning_of_ours(page, tmp_path, monkeypatch):
+def test_the_examples_for_torchrl_run_without_a_warning_of_ours(page, tmp_path, monkeypatch, fork_server):
     monkeypatch.chdir(tmp_path)
     with warnings.catch_warnings(action="ignore"):
         import_module("torchrl.collectors.distributed" if uses_ray(page) else "torchrl.collectors")

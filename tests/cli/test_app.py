@@ -106,7 +106,7 @@ def collect(swath, name, *place):
     return swath("collect", f"numbered_env:{name}", "--frames=100", "--batch=20", *place, "--out=data")
 
 
-@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize(("command", "place"), [(train, "inline"), (train, "process"), (collect, "thread")])
 def test_an_env_that_raises_is_shown_with_its_seed_its_worker_and_its_lines(place, command, swath):
     code, _, err = command(swath, "Mistaken", f"--workers={1 if place == 'inline' else 2}", f"--backend={place}")

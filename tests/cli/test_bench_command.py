@@ -4,6 +4,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 TINY = ("--rounds", "1", "--seconds", "0", "--batch", "16")
 
 
@@ -12,7 +14,6 @@ def places(out):
     return list(map(tuple, rows))
 
 
-@pytest.mark.usefixtures("warm_processes")
 def test_a_row_for_every_setting_and_the_best_one_as_a_command(swath):
     options = ("--backends", "inline,process", "--workers", "1,2", "--envs", "2", "--policy", "named_things:acts")
     code, out, err = swath("bench", "named_things:plain", *options, *TINY, "--out", "figures.csv")

@@ -10,6 +10,8 @@ from numbered_env import ID, STEP, Numbered, require_whole
 from swath.cli.naming import lock_folder
 from swath.report.datasets import open_dataset
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 OUT = Path("data")
 
 

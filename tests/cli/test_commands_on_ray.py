@@ -22,7 +22,7 @@ def evaluations(out):
     return [{name: value for name, value in row.items() if name.startswith("eval/")} for row in rows]
 
 
-@pytest.mark.usefixtures("warm_processes", "lent_actors")
+@pytest.mark.usefixtures("fork_server", "lent_actors")
 def test_actors_train_and_evaluate_what_processes_and_threads_do_and_continue(swath):
     for out, place, evaluations_on in (("actors", "ray", "ray"), ("processes", "process", "thread")):
         places = ("--workers=2", "--backend", place, "--eval-backend", evaluations_on)

@@ -43,7 +43,7 @@ def test_training_batches_are_the_same_to_the_last_bit_with_and_without_evaluati
     assert all(torch.equal(value, states[1]["policy"][name]) for name, value in states[0]["policy"].items())
 
 
-@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.usefixtures("fork_server")
 def test_a_process_evaluates_what_a_thread_does_and_eval_repeats_it(swath):
     for out in ("thread", "process"):
         assert swath(*RUN, "--eval-backend", out, "--out", out)[0] == 0

@@ -41,7 +41,7 @@ def test_every_command_finds_modules_of_the_current_folder(command, name, swath)
     assert out
 
 
-@pytest.mark.usefixtures("lonely", "warm_processes")
+@pytest.mark.usefixtures("lonely", "fork_server")
 def test_workers_in_processes_find_what_is_in_the_current_folder(swath):
     places = ("--workers", "2", "--eval-backend", "process", "--no-video")
     code, out, err = swath("train", "lonely_here:Lonely-v3", *TINY, *places)

@@ -6,7 +6,7 @@
     weights                     test_weights, test_weight_*, test_automatic_updates, test_fleet_weights, …
     what goes wrong             test_bad_input, test_many_options, test_faults, test_fault_table, test_fleet_faults
 
-Here is what tests with worker processes share.
+Here are places for workers of `RayCollector` that are no actors.
 """
 
 import pytest
@@ -14,21 +14,7 @@ from collector_toys import AT_ONCE, WIDE, numbered
 
 from swath import RayCollector
 from swath.collectors import service
-from swath.collectors.service import PRELOADED
 from swath.workers.create import backend
-from swath.workers.process.backend import PRELOAD, ProcessBackend
-from toys import job, result
-
-
-@pytest.fixture(scope="session")
-def fork_server():
-    """Keep the process alive that forks workers; it has imported their modules, so that collectors start at once."""
-    backend = ProcessBackend((*PRELOAD, *PRELOADED))
-    first = backend.spawn(job())
-    result(backend, first.ready)
-    backend.kill(first)
-    yield backend
-    backend.close()
 
 
 @pytest.fixture

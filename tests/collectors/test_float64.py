@@ -13,6 +13,8 @@ import ray_cluster
 from swath import Collector, MultiAsyncCollector, MultiSyncCollector, RayCollector
 from swath.learn import make_policy
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 START = 1_700_000_000.0
 ONE = spaces.Box(0, np.inf, (1,), np.float64)
 LARGE = r"the env returned 17000000\d\d\.0 for {} which becomes float32: .* pass keep_float64=True"

@@ -1,16 +1,22 @@
 """A fork of the user's process has copies of its objects: it reaches nothing that it shares with its parent."""
 
+import json
 import subprocess
 import sys
+
+import pytest
 
 from toys import DEADLINE_S
 
 BEGIN = """
-import os, sys
+import json, os, sys, traceback
+from pathlib import Path
 import gymnasium as gym, numpy as np, torch
 from swath import Collector, Evaluator, MultiAsyncCollector, MultiSyncCollector, WorkerSet
 from swath.errors import Closed
+from swath.report.atomic import replacing
 from swath.rollout_workers import RandomPolicy
+from swath.workers.process.backend import ProcessBackend
 
 
 class Counted(gym.Env):
@@ -58,24 +64,22 @@ def fork(what):
 
 
 parent = os.getpid()
+kept = ProcessBackend()  # all parts share its server, since another would take seconds to start
+for name, part in json.loads(sys.argv[1]).items():
+    print("part", name, flush=True)
+    try:
+        exec(part)
+    except SystemExit:
+        raise
+    except BaseException:
+        traceback.print_exc(file=sys.stdout)
+        if os.getpid() != parent:
+            os._exit(1)
+kept.close()
 """
 
-
-def run(program):
-    done = subprocess.run(
-        [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BEGIN + program],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=DEADLINE_S,
-    )
-    assert (done.returncode, done.stderr) == (0, "")
-    return done.stdout
-
-
-def test_a_fork_leaves_the_fragments_of_its_parent_whole_whatever_it_does():
-    run(
-        """
+PARTS = {
+    "fragments": """
 def let_go():
     global sync, other
     del sync, other
@@ -102,13 +106,8 @@ with (
             assert batch.numel() == 24 and (batch["observation"] > 0).all(), (what, batch["observation"])
             collector.update_policy_weights_()
     assert sync.stats()["restarts"] == other.stats()["restarts"] == 0
-"""
-    )
-
-
-def test_envs_of_this_process_and_evaluations_are_ended_by_it_and_by_no_fork():
-    output = run(
-        """
+""",
+    "envs": """
 uses = [
     (Collector(Counted, None, frames_per_batch=24), lambda it: it.next()),
     (Evaluator(Counted, Policy(), num_trajectories=2, backend="thread"), lambda it: it.evaluate()),
@@ -122,15 +121,8 @@ for service, use in uses:
     with service:
         assert use(service) is not None
         print(type(service).__name__, flush=True)
-"""
-    )
-    ended = "closed by the parent"
-    assert output.splitlines() == ["Collector", ended, "Evaluator", ended, "WorkerSet", ended, "Evaluator"]
-
-
-def test_a_fork_within_a_worker_answers_nothing_in_its_place():
-    run(
-        """
+""",
+    "worker": """
 class Forking(Counted):
     def __init__(self, raises):
         self.raises = raises
@@ -147,17 +139,9 @@ with MultiSyncCollector([Forking] * 2, None, frames_per_batch=24, create_env_kwa
     for _ in range(5):
         assert (collector.next()["observation"] > 0).all()
     assert collector.stats()["restarts"] == 0
-"""
-    )
-
-
-def test_a_fork_that_leaves_while_a_file_is_written_leaves_the_draft_to_its_parent(tmp_path):
-    run(
-        f"""
-from pathlib import Path
-from swath.report.atomic import replacing
-
-path = Path({str(tmp_path / "file.txt")!r})
+""",
+    "draft": """
+path = Path("file.txt")
 with replacing(path) as draft:
     draft.write_text("whole")
     pid = os.fork()
@@ -165,5 +149,34 @@ with replacing(path) as draft:
         sys.exit(0)
     assert os.waitpid(pid, 0)[1] == 0 and not path.exists()
 assert path.read_text() == "whole"
-"""
-    )
+""",
+}
+
+
+@pytest.fixture(scope="module")
+def printed(tmp_path_factory):
+    """Return the lines that each part of one program has printed."""
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", BEGIN, json.dumps(PARTS)]
+    folder = tmp_path_factory.mktemp("forks")
+    done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=DEADLINE_S, cwd=folder)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout
+    parts = [part.splitlines() for part in done.stdout.split("part ")[1:]]
+    assert [part[0] for part in parts] == [*PARTS], done.stdout
+    return {name: lines for name, *lines in parts}
+
+
+def test_a_fork_leaves_the_fragments_of_its_parent_whole_whatever_it_does(printed):
+    assert printed["fragments"] == []
+
+
+def test_envs_of_this_process_and_evaluations_are_ended_by_it_and_by_no_fork(printed):
+    ended = "closed by the parent"
+    assert printed["envs"] == ["Collector", ended, "Evaluator", ended, "WorkerSet", ended, "Evaluator"]
+
+
+def test_a_fork_within_a_worker_answers_nothing_in_its_place(printed):
+    assert printed["worker"] == []
+
+
+def test_a_fork_that_leaves_while_a_file_is_written_leaves_the_draft_to_its_parent(printed):
+    assert printed["draft"] == []

@@ -11,6 +11,8 @@ from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from swath import Collector, MultiSyncCollector
 from tensor_simulators import NEXT_STEP, SAME_STEP, Simulator
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 
 class Costs(gym.Env):
     """Episodes of three steps; the cost of a step is ten times its number, an entry at the end says success."""

@@ -14,6 +14,8 @@ from swath import Collector, Evaluator, MultiSyncCollector, RayCollector, evalua
 from swath.rollout_workers import PPOTorchPolicy
 from swath.weight_update import MultiProcessWeightSyncScheme
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 
 class Lazy(nn.Module):
     """Returns its logits and the action."""

@@ -18,6 +18,8 @@ from swath import Collector, Evaluator, MultiAsyncCollector, MultiSyncCollector,
 from swath.rollout.episodes.statistics import DeviceTrajectoryIds, TrajectoryIds
 from tensor_simulators import DISABLED, NEXT_STEP, SAME_STEP, BatchedSimulator, Simulator, require_lawful
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 MODES = pytest.mark.parametrize("mode", [SAME_STEP, NEXT_STEP, DISABLED], ids=lambda mode: mode.name)
 

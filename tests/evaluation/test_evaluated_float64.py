@@ -8,6 +8,8 @@ import torch
 import ray_cluster
 from swath import Evaluator, RayEvalWorker, evaluate_policy
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 START = 1_700_000_000
 LARGE = "the env returned 1700000000.0 for 'observation', which becomes float32: .* pass keep_float64=True"
 

@@ -19,7 +19,7 @@ from swath.evaluation.options import CollectorSettings
 from swath.evaluators import Evaluator
 from swath.weight_update import MultiProcessWeightSyncScheme, NoWeightSyncScheme
 
-pytestmark = pytest.mark.usefixtures("warm_processes")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 def returns_of(shift=0, n=N):

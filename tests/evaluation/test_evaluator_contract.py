@@ -183,13 +183,13 @@ class TestInAThread(EvaluatorContract):
     pass
 
 
-@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.usefixtures("fork_server")
 class TestInEnvProcesses(EvaluatorContract):
     options = {"num_envs": 4, "env_processes": 2}
     layouts = ((4, 1), (7, 1))
 
 
-@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.usefixtures("fork_server")
 class TestInProcesses(EvaluatorContract):
     backend = "process"
 

@@ -17,7 +17,7 @@ from swath.evaluators import Evaluator
 from toys import DEADLINE_S, becomes, end, first_in_time
 from traces import left, require_no_more_than
 
-pytestmark = pytest.mark.usefixtures("warm_processes")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 PLACES = ["thread", "process"]
 TRUTH = []
@@ -40,7 +40,7 @@ def mischief(tmp_path, nothing_is_left):
 
 
 @pytest.fixture(autouse=True)
-def nothing_is_left(warm_processes):
+def nothing_is_left(fork_server):
     """Check after each test that no process, thread, descriptor or shared memory is left."""
     before = left()
     yield

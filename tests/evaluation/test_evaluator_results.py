@@ -20,7 +20,7 @@ from swath import Collector
 from swath.evaluators import Evaluator
 from toys import end
 
-pytestmark = pytest.mark.usefixtures("warm_processes")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 NUMBERS = {
     **dict.fromkeys(("reward", "reward_std", "reward_min", "reward_max", "reward_median", "reward_iqm"), float),

@@ -11,6 +11,8 @@ from tensordict.nn import InteractionType
 from swath import Collector
 from swath.evaluators import Evaluator
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 SAMPLED = {"exploration_type": "random", "num_trajectories": 4, "max_steps": 40}
 
 

@@ -70,7 +70,7 @@ def test_a_file_of_another_kind_or_prefix_is_not_overwritten(tmp_path):
             BestWeights(tmp_path, "test")
 
 
-@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.usefixtures("fork_server")
 @pytest.mark.parametrize("place", PLACES)
 def test_the_file_loads_with_load_state_dict_and_has_weights_that_were_never_sent(tmp_path, place):
     policy, other = Doubled(), Doubled()
@@ -106,7 +106,7 @@ def test_a_kill_during_the_write_leaves_whole_files_and_the_next_evaluator_goes_
     assert load_file(best)["w"].tolist() == [3.0]
 
 
-def test_the_example_beside_ppo_runs_and_leaves_the_best_weights(tmp_path, monkeypatch):
+def test_the_example_beside_ppo_runs_and_leaves_the_best_weights(tmp_path, monkeypatch, fork_server):
     module = example(monkeypatch, "ppo_with_evaluator.py")
     lines = lines_of(monkeypatch, module, tmp_path, "--frames", "2048")
     assert [line.split()[0] for line in lines] == ["1,024", "2,048"]

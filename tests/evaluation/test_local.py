@@ -17,7 +17,7 @@ from uneven_env import LONG, SHORT, Shifted, UnevenEnv, played
 from swath.errors import NoEffectWarning
 from swath.evaluators import Evaluator
 
-pytestmark = pytest.mark.usefixtures("warm_processes")
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 N = 23
 SHIFTED = Shifted()

@@ -148,7 +148,7 @@ def evaluator(**options):
 
 
 @pytest.mark.parametrize("layout", [{}, {"num_envs": 2}, {"backend": "process", "num_workers": 2}], ids=str)
-def test_the_first_episodes_follow_each_other_in_the_result(layout):
+def test_the_first_episodes_follow_each_other_in_the_result(layout, fork_server):
     with evaluator(**layout) as ev:
         result = ev.evaluate()
     assert result.video_lengths == tuple(result.lengths[:3].tolist())

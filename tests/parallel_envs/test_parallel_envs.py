@@ -17,6 +17,8 @@ pytest.importorskip("pettingzoo")
 
 from herd import LENGTH, LIVES, Herd, MaskedHerd
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 COW, DOG = [LIVES["cow_0"], LIVES["cow_1"]], [LIVES["dog"]]
 
 

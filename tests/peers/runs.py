@@ -1,4 +1,4 @@
-"""Runs of pytest with a plugin, in a process of its own: our names must be there before test modules are imported."""
+"""Runs of pytest with a plugin, in a separate process: our names must be there before test modules are imported."""
 
 import os
 import subprocess

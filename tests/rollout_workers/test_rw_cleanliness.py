@@ -42,7 +42,7 @@ def test_a_hundred_workers_leave_no_thread_descriptor_or_object(tmp_path):
     assert grown < 50, "less than one object per worker"
 
 
-@pytest.mark.usefixtures("warm_processes")
+@pytest.mark.usefixtures("fork_server")
 def test_a_hundred_workers_of_sets_leave_no_process_thread_descriptor_or_memory():
     options = {"default_policy_class": RandomPolicy, "backend": "process"}
     with build(WorkerSet, num_workers=1, **options):

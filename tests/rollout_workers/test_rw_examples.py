@@ -6,6 +6,8 @@ import pytest
 
 from example_runs import example, lines_of
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 
 @pytest.fixture
 def run(tmp_path, monkeypatch):

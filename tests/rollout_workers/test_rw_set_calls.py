@@ -210,7 +210,7 @@ def test_a_policy_is_added_removed_and_added_again_in_all_workers_and_in_later_o
         assert either.local_worker().policy_map["a"] is policy
 
 
-def test_mapping_and_training_are_set_in_all_workers_or_if_unpicklable_in_none(warm_processes):
+def test_mapping_and_training_are_set_in_all_workers_or_if_unpicklable_in_none(fork_server):
     def mapping(agent_id, episode, lock=threading.Lock(), **_):  # noqa: B008
         return "a"
 
@@ -257,7 +257,7 @@ def test_a_policy_that_is_refused_is_in_no_worker_and_all_go_on(either, name):
     assert policy_facts(either)[0] == [*BOTH, "new"]
 
 
-def test_a_worker_that_comes_back_has_all_changes_and_no_weights_of_a_removed_policy(warm_processes):
+def test_a_worker_that_comes_back_has_all_changes_and_no_weights_of_a_removed_policy(fork_server):
     with toy_set(Play({(1, 0, 1): "kill"}), 1, "process") as workers:
         workers.add_policy("a", policy=weighing(3.0))
         workers.sync_weights(timeout_seconds=DEADLINE_S)

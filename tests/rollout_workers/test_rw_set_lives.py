@@ -78,13 +78,13 @@ def test_the_local_worker_is_wanted_or_not_but_there_is_one_and_without_env_its_
         ("process", "wait", WorkerLate, r"env_runner_restore_timeout_s=0\.5"),
     ],
 )
-def test_a_set_is_not_built_if_a_worker_cannot_be_built(warm_processes, gate, backend, action, error, words):
+def test_a_set_is_not_built_if_a_worker_cannot_be_built(fork_server, gate, backend, action, error, words):
     act, seconds = (gate, 0.5) if action == "wait" else (action, 120.0)
     with pytest.raises(error, match=words):
         toy_set(Play({}, {(2, 0): act}), 2, backend, env_runner_restore_timeout_s=seconds)
 
 
-def test_a_set_need_not_wait_for_its_workers(warm_processes, gate):
+def test_a_set_need_not_wait_for_its_workers(fork_server, gate):
     with toy_set(Play({}, {(2, 0): gate}), 2, "process", validate_env_runners_after_construction=False) as workers:
         gate.await_arrival()
         assert 2 not in workers.healthy_worker_ids()
@@ -126,7 +126,7 @@ def test_added_workers_begin_with_the_merged_filters(local_worker):
         assert set(n_seen) == {2 * (STEPS + 1)}
 
 
-def test_returned_workers_are_reported_once_when_they_have_the_newest_weights(warm_processes):
+def test_returned_workers_are_reported_once_when_they_have_the_newest_weights(fork_server):
     heard = []
 
     def hear(*, worker_set, worker_ids, is_evaluation, **_):
@@ -147,7 +147,7 @@ def test_returned_workers_are_reported_once_when_they_have_the_newest_weights(wa
         assert (kinds, workers.events()) == ([(1, 0, "died"), (1, 1, "replaced")], [])
 
 
-def test_a_lost_worker_has_an_entry_only_with_on_error_return(warm_processes):
+def test_a_lost_worker_has_an_entry_only_with_on_error_return(fork_server):
     kill_1 = lambda worker: os.kill(os.getpid(), 9) if worker.worker_index == 1 else worker.worker_index
     with toy_set(backend="process") as workers:
         assert workers.foreach_worker(kill_1, with_ids=True, local_worker=False) == [(2, 2)]
@@ -159,7 +159,7 @@ def test_a_lost_worker_has_an_entry_only_with_on_error_return(warm_processes):
         assert [tuple(reply) for reply in workers.fetch_ready_async_reqs(timeout_seconds=None)] == [(2, 2)]
 
 
-def test_a_loss_that_is_not_tolerated_is_raised_by_the_next_call(warm_processes):
+def test_a_loss_that_is_not_tolerated_is_raised_by_the_next_call(fork_server):
     kill = lambda worker: os.kill(os.getpid(), 9)
     with toy_set(n=3, backend="process", restart_failed_env_runners=False) as workers:
         with pytest.raises(WorkerLost) as raised:
@@ -175,7 +175,7 @@ def test_a_loss_that_is_not_tolerated_is_raised_by_the_next_call(warm_processes)
             workers.foreach_worker(kill, local_worker=False)
 
 
-def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(warm_processes, gate, tmp_path):
+def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(fork_server, gate, tmp_path):
     options = {"options": {"logdir": str(tmp_path)}, "env_runner_hang_timeout_s": 1.0}
     play, stacks = Play({(1, life, 1): gate for life in range(20)}), tmp_path / "worker_1" / "stacks.txt"
     with toy_set(play, 1, "process", **options) as workers:
@@ -191,7 +191,7 @@ def test_a_worker_that_hangs_is_ended_with_its_stacks_written_and_comes_back(war
         assert "took longer than env_runner_hang_timeout_s=1" in events[0].text, "as users know it"
 
 
-def test_batches_have_their_size_and_the_newest_weights_whichever_worker_dies(warm_processes):
+def test_batches_have_their_size_and_the_newest_weights_whichever_worker_dies(fork_server):
     chance = random.Random(0)
     moments = product((1, 2, 3), range(40), range(1, 9))
     actions = {moment: "kill" for moment in moments if chance.random() < 0.35}

@@ -57,7 +57,7 @@ def ray():
 
 @pytest.mark.parametrize("where", ["process", "ray"])
 def test_sets_of_one_seed_collect_the_same_as_inline(where, request):
-    for fixture in ("ray", "lent_actors") if where == "ray" else ("warm_processes",):
+    for fixture in ("ray", "lent_actors") if where == "ray" else ("fork_server",):
         request.getfixturevalue(fixture)
     backend = None if where == "ray" else where  # where Ray is up, it is the place
     with build_set() as inline, build_set(backend=backend) as other:

@@ -57,7 +57,7 @@ def test_fragments_from_before_an_exception_are_part_of_the_next_batch(n):
 
 
 @pytest.mark.parametrize("backend", ["inline", "process"])
-def test_batches_are_the_callers_own_and_arrays_in_infos_too(warm_processes, backend):
+def test_batches_are_the_callers_own_and_arrays_in_infos_too(fork_server, backend):
     def add_infos(worker):
         sample, big = worker.sample, np.arange(100_000.0)
         infos = np.array([{"seen": big + row} for row in range(STEPS)], dtype=object)
@@ -90,7 +90,7 @@ def test_sampled_frames_are_counted_in_all_and_by_worker():
 IGNORING = {"restart_failed_env_runners": False, "ignore_env_runner_failures": True}
 
 
-def test_a_lost_share_is_collected_by_others(warm_processes):
+def test_a_lost_share_is_collected_by_others(fork_server):
     with toy_set(Play({(1, 0, 2): "kill"}), backend="process", **IGNORING) as workers:
         workers.sample()
         batch = workers.sample()
@@ -103,13 +103,13 @@ TWO_IN_A_ROW = {"num_consecutive_env_runner_failures_tolerance": 2}
 
 
 @pytest.mark.parametrize(("settings", "words"), [(IGNORING, "worker 1"), (TWO_IN_A_ROW, "3 workers died in a row")])
-def test_the_set_fails_with_no_worker_left_or_too_many_deaths_in_a_row(warm_processes, settings, words):
+def test_the_set_fails_with_no_worker_left_or_too_many_deaths_in_a_row(fork_server, settings, words):
     play = Play({(1, life, 1): "kill" for life in range(9)})
     with toy_set(play, 1, "process", **settings) as workers, pytest.raises(FleetFailed, match=words):
         workers.sample()
 
 
-def test_late_fragments_are_part_of_the_next_batch(warm_processes, gate):
+def test_late_fragments_are_part_of_the_next_batch(fork_server, gate):
     with toy_set(Play({(1, 0, 2): gate}), backend="process") as workers:
         workers.sample()
         assert workers_of(first_in_time(WorkerLate, workers.sample, timeout_seconds=0.5)) == [2]
@@ -119,7 +119,7 @@ def test_late_fragments_are_part_of_the_next_batch(warm_processes, gate):
         assert {event.kind for event in workers.events()} == {"late"}
 
 
-def test_a_sample_without_a_fragment_in_time_is_late(warm_processes, gate):
+def test_a_sample_without_a_fragment_in_time_is_late(fork_server, gate):
     with toy_set(Play({(1, 0, 1): gate}), 1, "process", sample_timeout_s=0.01) as workers:
         with pytest.raises(WorkerLate, match="no fragment") as raised:
             workers.sample()
@@ -259,7 +259,7 @@ def test_filter_buffers_of_some_workers_are_merged_though_another_raises():
         assert counts(workers.local_worker()) == STEPS + 1
 
 
-def test_late_filter_buffers_are_merged_the_next_time(gate, warm_processes):
+def test_late_filter_buffers_are_merged_the_next_time(gate, fork_server):
     with toy_set(Play({(1, 0, 2): gate}), backend="process", **FILTER) as workers:
         workers.sample()
         workers.foreach_worker("sample", timeout_seconds=0, local_worker=False, worker_ids=[1])

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from swath.workers.process.backend import PRELOAD, ProcessBackend
+
 HERE = Path(__file__).parent
 MISSED_WITHOUT_NEED = "The env passed to Collector is missing transforms"
 """A warning of TorchRL 0.13 for every policy, also for policies without these keys."""
@@ -20,15 +22,11 @@ else:
         import torchrl.envs  # noqa: F401
 
 
-@pytest.fixture(scope="module")
-def fork_server():
-    """Start a fork server that has imported TorchRL, and end it after the module, since all backends share it."""
-    from swath.collectors.service import PRELOADED
-    from swath.workers.process.backend import PRELOAD, ProcessBackend
-
-    backend = ProcessBackend((*PRELOAD, *PRELOADED, "torchrl.envs", "torchrl.modules"))
-    yield backend
-    backend.close()
+@pytest.fixture(scope="session")
+def fork_server(fork_server):
+    """Have the fork server import TorchRL, too."""
+    ProcessBackend((*PRELOAD, "torchrl.envs", "torchrl.modules")).close()
+    return fork_server
 
 
 def pytest_collection_modifyitems(items):

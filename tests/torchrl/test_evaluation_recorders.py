@@ -11,6 +11,8 @@ from torchrl_toys import Answer, Counting
 
 from swath.evaluators import Evaluator
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 PLACES = ("thread", "process")
 
 

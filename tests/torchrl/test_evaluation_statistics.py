@@ -12,6 +12,8 @@ from torchrl_toys import Counting, push
 import ray_cluster
 from swath import Collector, Evaluator, MultiSyncCollector
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 KEYS = ["observation"]
 PATH = "env.transform[1]"
 FRAMES = 10

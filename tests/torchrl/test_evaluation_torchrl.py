@@ -11,6 +11,8 @@ from torchrl_toys import Agents, Answer, lstm
 
 from swath.evaluators import Evaluator
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 SHORT, LONG = 3, 41
 
 

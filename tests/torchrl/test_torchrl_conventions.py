@@ -21,6 +21,8 @@ from torchrl_toys import Answer, Counting, push
 
 from swath import Collector, MultiSyncCollector
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 
 def first(env, policy=None, *, frames=12, **options):
     """Return the first batch of a collector, and shut it down."""

@@ -14,6 +14,8 @@ from torchrl_toys import Counting, lean_left
 
 from swath import Collector, MultiProcessedWeightSyncScheme, MultiSyncCollector, RandomPolicy
 
+pytestmark = pytest.mark.usefixtures("fork_server")
+
 
 def policy():
     return toys.lstm(1)[1]

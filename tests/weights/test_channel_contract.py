@@ -129,5 +129,5 @@ class TestThreads(ChannelContract):
 
 class TestProcesses(ChannelContract):
     @pytest.fixture
-    def make_backend(self):
+    def make_backend(self, fork_server):
         return ProcessBackend

@@ -83,12 +83,6 @@ class BackendContract:
 
     # Calls
 
-    def test_calls_wait_for_a_worker_that_is_being_built(self, backend):
-        worker = backend.spawn(job(partial(ToyWorker, 5)))
-        assert ask(backend, worker, "add", 1) == 6
-        assert worker.ready.done
-        assert result(backend, worker.ready) is None
-
     def test_calls_are_carried_out_in_the_order_in_which_they_were_sent(self, backend, workers):
         tickets = [[backend.call(worker, "add", 1) for _ in range(50)] for worker in workers]
         for calls in tickets:
@@ -103,43 +97,42 @@ class BackendContract:
             answers = list(pool.map(send_many, range(0, 400, 100)))
         assert answers == [list(range(start, start + 100)) for start in range(0, 400, 100)]
 
-    def test_envs_that_the_program_has_registered_are_known_to_workers(self, backend):
-        class Mine(gym.Env):
-            observation_space = action_space = gym.spaces.Discrete(2)
-
-        lock = threading.Lock()
-        gym.register("Mine-v0", Mine, max_episode_steps=7)
-        gym.register("Locked-v0", lambda: lock and Mine())
-        try:
-            worker = backend.spawn(job(life=1))  # a new one: tests share actors of first lives
-            assert ask(backend, worker, "run", lambda: gym.make("Mine-v0").spec.max_episode_steps) == 7
-            if self.own_process:
-                error = error_of(backend, backend.call(worker, "run", lambda: gym.make("Locked-v0")))
-                assert isinstance(error, TypeError)
-                assert "'Locked-v0'" in str(error)
-                assert "the variable 'lock' of" in str(error)
-        finally:
-            del gym.registry["Mine-v0"], gym.registry["Locked-v0"]
-
-    def test_functions_and_classes_of_any_origin_travel(self, backend):
+    def test_a_worker_is_built_before_its_calls_from_code_of_any_origin_in_the_surroundings_of_its_job(self, backend):
         offset = 7
 
         class Local(ToyWorker):
             def shifted(self, number):
                 return number + offset
 
-        worker = backend.spawn(job(lambda: Local()))  # noqa: PLW0108  it is the lambda that travels
-        assert ask(backend, worker, "shifted", 1) == 8
-        assert ask(backend, worker, "run", lambda number: number * offset, 2) == 14
+        class Mine(gym.Env):
+            observation_space = action_space = gym.spaces.Discrete(2)
 
-    def test_the_initializer_runs_in_the_worker_before_it_is_built(self, backend):
         def initializer():
             os.environ["SWATH_TOLD_BEFORE"] = "3"
 
         def build():
-            return ToyWorker(int(os.environ.pop("SWATH_TOLD_BEFORE")))
+            return Local(int(os.environ.pop("SWATH_TOLD_BEFORE")))
 
-        assert ask(backend, backend.spawn(job(build, initializer=initializer)), "add", 0) == 3
+        lock = threading.Lock()
+        gym.register("Mine-v0", Mine, max_episode_steps=7)
+        gym.register("Locked-v0", lambda: lock and Mine())
+        try:
+            # Not of a first life, since tests share these on Ray.
+            worker = backend.spawn(Job(build, Name(0, 1), threads=2, initializer=initializer))
+            assert ask(backend, worker, "add", 5) == 8
+            assert worker.ready.done
+            assert result(backend, worker.ready) is None
+            assert ask(backend, worker, "shifted", 1) == 8
+            assert ask(backend, worker, "run", lambda number: number * offset, 2) == 14
+            assert ask(backend, worker, "run", lambda: gym.make("Mine-v0").spec.max_episode_steps) == 7
+            if self.own_process:
+                assert ask(backend, worker, "threads") == 2
+                error = error_of(backend, backend.call(worker, "run", lambda: gym.make("Locked-v0")))
+                assert isinstance(error, TypeError)
+                assert "'Locked-v0'" in str(error)
+                assert "the variable 'lock' of" in str(error)
+        finally:
+            del gym.registry["Mine-v0"], gym.registry["Locked-v0"]
 
     @pytest.mark.parametrize(
         ("method", "args", "error", "words"),
@@ -217,15 +210,6 @@ class BackendContract:
         with pytest.raises(PayloadLost, match="closed"):
             parcel.open()
 
-    def test_a_parcel_outlives_its_worker_unless_the_place_has_lost_it(self, backend, worker):
-        parcel = ask(backend, worker, "parcel", 4, LARGE)
-        backend.kill(worker)
-        result_of_end(backend, worker)
-        try:
-            assert set(np.unique(parcel.open()["array"])) == {4}
-        except PayloadLost:
-            assert not self.own_process, "a parcel of this machine was lost"
-
     @pytest.mark.parametrize("size", [3, LARGE])
     def test_all_workers_read_a_shared_value_and_none_can_write_it(self, backend, workers, size):
         array = np.ones(size)
@@ -258,9 +242,11 @@ class BackendContract:
 
     # Ends
 
-    def test_a_killed_worker_answers_all_that_is_open_and_all_that_follows(self, backend, gate):
+    def test_a_killed_worker_answers_all_that_is_open_and_follows_and_only_the_place_can_lose_its_parcels(
+        self, backend, gate
+    ):
         killed, other = backend.spawn(job(index=0, life=2)), backend.spawn(job(index=1))
-        result(backend, killed.ready)
+        parcel = ask(backend, killed, "parcel", 4, LARGE)
         calls = [self.hold(backend, killed, gate), backend.call(killed, "add", 1)]
         backend.kill(killed)
         backend.kill(killed)
@@ -270,6 +256,10 @@ class BackendContract:
             assert (lost.worker, lost.life) == (0, 2)
             assert "worker 0 (life 2)" in str(lost)
         assert ask(backend, other, "add", 1) == 1
+        try:
+            assert set(np.unique(parcel.open()["array"])) == {4}
+        except PayloadLost:
+            assert not self.own_process, "a parcel of this machine was lost"
 
     def test_a_worker_that_is_killed_while_it_starts_never_gets_ready(self, backend, gate):
         worker = backend.spawn(job(partial(ToyWorker, gate=gate)))
@@ -374,10 +364,6 @@ class BackendContract:
         draws = [ask(backend, worker, "draw") for worker in workers]
         assert [len(set(numbers)) for numbers in zip(*draws, strict=True)] == [2, 2, 2]
 
-    @pytest.mark.usefixtures("need_processes")
-    def test_processes_have_the_threads_of_their_job(self, backend):
-        assert ask(backend, backend.spawn(Job(ToyWorker, Name(0, 0), threads=2)), "threads") == 2
-
 
 def in_main_thread():
     return threading.current_thread() is threading.main_thread()
@@ -424,7 +410,7 @@ class TestThreads(BackendContract):
 
 class TestProcesses(BackendContract):
     @pytest.fixture
-    def make_backend(self, warm_processes):
+    def make_backend(self, fork_server):
         return ProcessBackend
 
 

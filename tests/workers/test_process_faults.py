@@ -24,7 +24,7 @@ from toys import DEADLINE_S, LARGE, ToyWorker, ask, error_of, exists, job, resul
 
 
 @pytest.fixture
-def backend(warm_processes):
+def backend(fork_server):
     backend = ProcessBackend()
     yield backend
     backend.close()

@@ -14,7 +14,7 @@ from toys import ToyWorker, ask, job, result_of_end
 
 
 @pytest.fixture
-def backend(warm_processes):
+def backend(fork_server):
     backend = ProcessBackend()
     yield backend
     backend.close()

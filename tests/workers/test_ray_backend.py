@@ -88,15 +88,18 @@ def test_default_resources_depend_on_the_cluster(ray):
     assert Cluster().default_resources(10_000_000) == {"num_cpus": 1}
 
 
-def test_a_worker_without_resources_asks_for_a_cpu_per_thread(backend):
-    worker = backend.spawn(Job(ToyWorker, Name(0, 0), threads=2))
-    assert backend.resources_in_words(worker)[0].startswith("num_cpus=2")
-
-
-def test_a_worker_without_room_names_its_resources_and_can_be_killed(backend):
-    worker = backend.spawn(Job(ToyWorker, Name(0, 0), resources={"num_cpus": 1000, "memory": 2**30}))
-    needed, free = backend.resources_in_words(worker)
-    assert needed == "num_cpus=1000, memory=1.0 GiB"
+@pytest.mark.parametrize(
+    ("options", "needed"),
+    [
+        ({"threads": 1000}, "num_cpus=1000"),
+        ({"resources": {"num_cpus": 1000, "memory": 2**30}}, "num_cpus=1000, memory=1.0 GiB"),
+    ],
+    ids=["a CPU per thread", "resources"],
+)
+def test_a_worker_without_room_names_its_resources_and_can_be_killed(backend, options, needed):
+    worker = backend.spawn(Job(ToyWorker, Name(0, 0), **options))
+    words, free = backend.resources_in_words(worker)
+    assert words.startswith(needed)
     assert "of 64 CPU" in free
     assert not worker.ready.done
     backend.kill(worker)

@@ -109,7 +109,7 @@ def test_observations_that_integers_cannot_hold(at, cells, message):
         assert [(leaf.dtype, leaf[1].tolist()) for leaf in step.observation] == [("int64", 1), ("uint8", [255, 0])]
 
 
-def test_a_collector_raises_the_error_with_the_number_of_the_env():
+def test_a_collector_raises_the_error_with_the_number_of_the_env(fork_server):
     def make():
         return answering(at_step=(ROW, 0.0, False, {}))
 
