@@ -165,6 +165,36 @@ def test_the_mark_is_never_set_where_final_observations_are_sent():
     require_lawful(batch)
 
 
+class SendsSome(Simulator):
+    """Sends last observations of the envs with an even number only, as a wrapper that truncates others leaves them."""
+
+    def step(self, actions):
+        *returned, infos = super().step(actions)
+        infos["_final_obs"] = infos["_final_obs"] & (self.env % 2 == 0)
+        infos["final_obs"][1::2] = -1
+        return *returned, infos
+
+
+def test_only_rows_of_envs_that_the_mask_leaves_out_are_marked():
+    with Collector(partial(SendsSome, 4, SAME_STEP), Act(), frames_per_batch=32, final_observation="missing") as c:
+        batch = c.next()
+    ended, missing = batch["next", "done"][..., 0], batch["next", "final_observation_missing"][..., 0]
+    assert not missing[::2].any()
+    assert ended[::2].any()
+    assert missing[1::2].equal(ended[1::2])
+    assert (batch["next", "observation"][missing][:, 2] == 0).all()  # the first of another episode
+    step = batch["next", "observation"] - batch["observation"]
+    assert (step[~missing] == torch.tensor([0, 0, 1])).all()
+
+
+def test_a_mask_without_an_env_that_ended_is_refused():
+    with (
+        Collector(partial(SendsSome, 4, SAME_STEP), Act(), frames_per_batch=4 * 8) as c,
+        pytest.raises(ValueError, match="final_observation='missing'"),
+    ):
+        c.next()
+
+
 def test_a_wrong_value_of_the_option_is_refused():
     with pytest.raises(ValueError, match="final_observation='none' must be one of 'required', 'missing'"):
         Collector(partial(Simulator, 4, SAME_STEP), Act(), frames_per_batch=32, final_observation="none")
@@ -389,13 +419,14 @@ def test_true_observations_stay_where_a_simulator_was_built_again_within_a_fragm
 
 
 @MODES
-def test_a_fragment_that_is_ended_early_keeps_its_true_observations(mode):
+@pytest.mark.parametrize("n_steps", [6, 7])  # episodes end with the sixth step, none with the seventh
+def test_a_fragment_that_is_ended_early_keeps_its_true_observations(mode, n_steps):
     class Stops:
         steps = 0
 
         def collection_stopped(self):
             Stops.steps += 1
-            return Stops.steps == 7
+            return Stops.steps == n_steps
 
     with Collector(partial(Simulator, 5, mode), Act(), frames_per_batch=5 * 20, interruptor=Stops()) as c:
         batch = c.next()

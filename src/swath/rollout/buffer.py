@@ -27,11 +27,10 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from swath import keys
-from swath.errors import BadAnswer
 from swath.keys import Key, as_tuple, under_next
 from swath.options import FinalObservation
-from swath.rollout.hosts.base import TensorDictSpec
-from swath.rollout.hosts.results import FINAL_OBSERVATIONS
+from swath.rollout.hosts.base import DeviceEnds, TensorDictSpec
+from swath.rollout.hosts.results import no_final_observation
 from swath.rollout.infos import InfoReader
 from swath.rollout.loop import Step
 from swath.rollout.memory import (
@@ -155,7 +154,10 @@ class Rows(Flags):
         super().blank_from(n_steps)
         if n_steps > 0:
             envs = np.arange(len(self.reward))
-            self.add_finals(envs, np.full_like(envs, n_steps - 1), self.last_observation)
+            if self.ends_at is not None:
+                ended, steps = map(as_array, self.ends_at)
+                envs = np.setdiff1d(envs, ended[steps == n_steps - 1])
+            self.add_finals(envs, np.full_like(envs, n_steps - 1), [leaf[envs] for leaf in self.last_observation])
         for array in (*self.observation, *self.outputs, *self.infos):
             array[:, n_steps:] = 0
         self.last_observation = [zeros_like(array[:, 0]) for array in self.observation]
@@ -245,7 +247,7 @@ class Buffer:
         self._rooms = [self._room(place) for place in range(len(self._like))]
         self._step: Step | None = None
         self._observations, self._ends = list[Leaves](), list[tuple[int, Array, Leaves]]()
-        self._finals = list[tuple[int, Leaves | None]]()
+        self._finals = list[tuple[int, DeviceEnds]]()
 
     def open(self) -> Rows:
         """Return rows for one fragment, which get their arrays from `seal`; then the next one may be opened."""
@@ -273,9 +275,11 @@ class Buffer:
             envs = before.ends.envs
             if step.truncated_before:
                 envs = np.union1d(envs, step.truncated_before)
+            if before.device_ends is not None and before.device_ends.hides_final:
+                envs = envs[~as_array(rows.last[:, t - 1])[envs]]
             self._ends.append((t - 1, envs, [leaf[envs] for leaf in before.next_observation]))
         if (ends := step.device_ends) is not None and ends.hides_final:
-            self._finals.append((t, ends.final))
+            self._finals.append((t, ends))
         self._step = step
         rows.mark(t, step)
 
@@ -309,19 +313,17 @@ class Buffer:
     def _set_finals(self, rows: Rows) -> None:
         """Set the true last observations of episodes that ended; waits for the device."""
         ended = rows.last
-        sent = [(t, final) for t, final in self._finals if final is not None]
-        if len(sent) < len(self._finals):
-            without = [t for t, final in self._finals if final is None]
-            missing = zeros_like(ended)
-            missing[:, without] = ended[:, without]
+        if rows.ends_at is not None:  # of episodes that were given up when the simulator failed
+            ended[rows.ends_at] = False
+        sent = [(t, ends.final) for t, ends in self._finals if ends.final is not None]
+        if any(ends.final is None or ends.sent is not None for _, ends in self._finals):
+            hidden, missing = [t for t, _ in self._finals], zeros_like(ended)
+            missing[:, hidden] = ended[:, hidden] & ~torch.stack([ends.has_final for _, ends in self._finals], 1)
             if self._allows_missing:
                 rows.missing = missing
             elif bool(missing.any()):
-                names = " or ".join(f"infos[{name!r}]" for name in FINAL_OBSERVATIONS)
-                raise BadAnswer(
-                    f"episodes ended, and the env sent no last observation of them as {names}; have it send them, or "
-                    f"pass final_observation='missing', which marks these rows in {keys.MISSING}"
-                )
+                raise no_final_observation()
+            ended = ended & ~missing
         if sent:
             steps = torch.tensor([t for t, _ in sent], device=ended.device)
             at, envs = ended[:, steps].T.nonzero(as_tuple=True)

@@ -7,6 +7,7 @@ from host_contract import play
 
 from counting_vector import CountingVectorEnv
 from swath.rollout.hosts.base import EnvRaised
+from swath.rollout.hosts.results import FINAL_OBSERVATIONS
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
 from swath.testing import ENDLESS, Counting, CountingEnv, EnvBroke, Fault, Script
 
@@ -91,16 +92,32 @@ def test_in_next_step_mode_a_seed_resets_the_env_at_once():
 # ---- last observations
 
 
-def test_a_vector_env_without_last_observations_is_an_error_with_a_remedy():
+@pytest.mark.parametrize("sent", [{}, {"final_obs": np.zeros((2, 4)), "_final_obs": np.array([True, False])}])
+def test_a_vector_env_without_last_observations_is_an_error_with_a_remedy(sent):
     class Silent(CountingVectorEnv):
         def step(self, actions):
-            return (*super().step(actions)[:4], {})
+            return (*super().step(actions)[:4], sent)
 
-    host = VectorHost(Silent(2, SHORT))
+    host = VectorHost(Silent(2, SHORT, autoreset_mode=SAME_STEP))
     host.reset_all()
     host.step(ZERO)
     with pytest.raises(KeyError, match=r"without info\['final_obs'\]; use autoreset mode DISABLED or NEXT_STEP"):
         host.step(ZERO)
+
+
+@pytest.mark.parametrize("name", FINAL_OBSERVATIONS)
+def test_last_observations_have_any_name_of_the_table(name):
+    class Older(CountingVectorEnv):
+        def step(self, actions):
+            *returned, infos = super().step(actions)
+            return *returned, {name: infos["final_obs"]} if infos else infos
+
+    host = VectorHost(Older(2, SHORT, autoreset_mode=SAME_STEP))
+    host.reset_all()
+    host.step(ZERO)
+    transition = host.step(ZERO)
+    assert transition.ends.envs.tolist() == [0, 1]
+    assert marks(transition.observation[0]) == [(0, 2), (0, 2)]
 
 
 # ---- faults

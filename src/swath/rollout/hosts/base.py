@@ -228,6 +228,7 @@ class DeviceEnds:
         void: bool `[B]`: the row is no transition; `None` if all are.
         final: leaves `[B, …]`: the true last observation of envs that ended, if the observation is the first of their
             next episode; `None` if the env has not sent them.
+        sent: bool `[B]`: the env has sent its last observation; `None` if all that ended have, or `final` is `None`.
         hides_final: whether the observation of an env that ended is the first of its next episode.
     """
 
@@ -235,12 +236,18 @@ class DeviceEnds:
     truncated: torch.Tensor
     void: torch.Tensor | None = None
     final: Leaves | None = None
+    sent: torch.Tensor | None = None
     hides_final: bool = False
 
     @property
     def ended(self) -> torch.Tensor:
         """Return whether each env ended, `[B]`."""
         return self.terminated | self.truncated
+
+    @property
+    def has_final(self) -> torch.Tensor:
+        """Return which envs, if they ended, have sent their last observation, `[B]`."""
+        return torch.full_like(self.terminated, self.final is not None) if self.sent is None else self.sent
 
     def read(self) -> tuple[Ends, list[int]]:
         """Return the ends, and the envs whose row is void; waits for the device."""
@@ -254,7 +261,7 @@ class DeviceEnds:
         """Return the observation with the true last ones of envs that ended, as far as the env has sent them."""
         if self.final is None:
             return observation
-        ended = self.ended
+        ended = self.ended & self.has_final
         return [
             torch.where(ended.view(-1, *[1] * (leaf.dim() - 1)), final, leaf)
             for final, leaf in zip(self.final, observation, strict=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from swath.errors import BadAnswer
+from swath.keys import MISSING
 from swath.rollout.hosts.base import Infos
 from swath.rollout.spaces import Array, first_unrepresentable
 
@@ -46,6 +47,17 @@ def first_info_of(infos: Infos, env: int) -> Mapping[str, Any]:
     return {name: value for name, value in row.items() if name not in (FINAL_INFO, *FINAL_OBSERVATIONS)}
 
 
+def final_of(infos: Mapping[str, Any]) -> tuple[Any, Any]:
+    """Return the true last observations in the infos of a step, and the mask of envs that have sent theirs.
+
+    The observations are `None` if the infos have none, the mask if they do not say of which envs they are.
+    """
+    for name in FINAL_OBSERVATIONS:
+        if (observations := infos.get(name)) is not None:
+            return observations, infos.get(f"_{name}")
+    return None, None
+
+
 def _row(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
     row = {}
     for name, value in infos.items():
@@ -55,6 +67,15 @@ def _row(infos: Mapping[str, Any], env: int) -> dict[str, Any]:
         is_batch = isinstance(value, np.ndarray | list | tuple) and env < len(value)
         row[name] = _row(value, env) if isinstance(value, Mapping) else value[env] if is_batch else value
     return row
+
+
+def no_final_observation() -> BadAnswer:
+    """Return the error for episodes that ended without their last observation."""
+    names = " or ".join(f"infos[{name!r}]" for name in FINAL_OBSERVATIONS)
+    return BadAnswer(
+        f"episodes ended, and the env sent no last observation of them as {names}; have it send them, or pass "
+        f"final_observation='missing', which marks these rows in {MISSING}"
+    )
 
 
 def bad_answer(error: Exception, env: Any, form: str) -> BadAnswer:

@@ -25,7 +25,7 @@ from gymnasium.wrappers import OrderEnforcing, PassiveEnvChecker
 
 from swath.errors import warn
 from swath.rollout.hosts.base import DeviceEnds, MakeEnvs, Transition
-from swath.rollout.hosts.results import FINAL_OBSERVATIONS, bad_answer
+from swath.rollout.hosts.results import bad_answer, final_of
 from swath.rollout.hosts.vector import BATCHED, STEP, VectorHost
 from swath.rollout.memory import torch_dtype
 from swath.rollout.spaces import Leaf, Leaves, action_leaves, build_value
@@ -96,13 +96,13 @@ class TensorHost(VectorHost):
             observation, reward, terminated, truncated, info = returned
             leaves, reward = self._unpack(observation), self._row("reward", reward)
             terminated, truncated = self._flag("terminated", terminated), self._flag("truncated", truncated)
-            final = self._final(info) if self._same_step else None
+            final, sent = self._final(info) if self._same_step else (None, None)
         except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
             raised = error if returned is None else bad_answer(error, self.env, STEP)
             no_reward = torch.zeros(n, device=self.spec.device)
             return Transition([], no_reward, failed=[(env, raised) for env in range(n)])
         void, self._info = self._void, info
-        self._last = ends = DeviceEnds(terminated, truncated, void, final, self._same_step)
+        self._last = ends = DeviceEnds(terminated, truncated, void, final, sent, self._same_step)
         self._void = ends.ended if self.spec.next_step_autoreset else None
         return Transition(leaves, reward, info=info, device_ends=ends)
 
@@ -141,13 +141,11 @@ class TensorHost(VectorHost):
         flags = self._row(name, value)
         return flags if flags.dtype is torch.bool else flags != 0
 
-    def _final(self, info: Any) -> Leaves | None:
-        """Return the true last observations `[B, …]` in the infos of a step, or `None`."""
-        for name in FINAL_OBSERVATIONS:
-            value = info.get(name) if isinstance(info, Mapping) else None
-            if value is not None:
-                return self._read_observation(value)
-        return None
+    def _final(self, info: Any) -> tuple[Leaves | None, torch.Tensor | None]:
+        """Return the true last observations `[B, …]` in the infos of a step, and which envs have sent theirs."""
+        value, sent = final_of(info) if isinstance(info, Mapping) else (None, None)
+        mask = None if sent is None else self._flag("the mask of last observations", sent).clone()
+        return None if value is None else self._read_observation(value), mask
 
 
 class BatchedEnv(VectorEnv[Any, Any, Any]):

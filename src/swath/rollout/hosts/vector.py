@@ -22,7 +22,7 @@ import numpy as np
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Infos, MakeEnvs, Seeding, Transition
-from swath.rollout.hosts.results import bad_answer, first_info_of, flags_of, info_of, rewards_of
+from swath.rollout.hosts.results import bad_answer, final_of, first_info_of, flags_of, info_of, rewards_of
 from swath.rollout.spaces import Array, Converter, Leaf, Leaves, action_leaves, joiner, observation_leaves, unpacker
 
 Kind = Literal["gymnasium", "ale", "envpool", "other"]
@@ -203,11 +203,10 @@ class VectorHost(ArrayHost):
 
 def _final_observations(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:
     """Return the true last observations of envs, from an object per env (gymnasium) or a batch (others)."""
-    if isinstance(info, dict):
-        value = info.get("final_obs")
-    else:  # of a `VecEnv`
-        value = [env_info.get("final_obs", env_info.get("terminal_observation")) for env_info in info]
-    if value is None:
+    value, sent = final_of(info) if isinstance(info, dict) else ([final_of(env_info)[0] for env_info in info], None)
+    if isinstance(value, list):  # of a `VecEnv`
+        sent = [env_value is not None for env_value in value]
+    if value is None or (sent is not None and not np.asarray(sent)[envs].all()):
         raise KeyError("episodes ended without info['final_obs']; use autoreset mode DISABLED or NEXT_STEP")
     if isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == np.object_):
         return np.array([reduce(getitem, leaf.path, value[env]) for env in envs])
