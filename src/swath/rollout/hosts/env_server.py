@@ -83,14 +83,16 @@ class StepMemory:
 
 
 @dataclass(frozen=True)
-class Failed:
-    """Envs that raised.
+class EnvReport:
+    """What a process reports of its envs after a call.
 
     Attributes:
-        errors: index within the process and error of each.
+        errors: index within the process and error of each env that raised.
+        infos: one per env; empty if none was asked for.
     """
 
     errors: Sequence[tuple[int, Error]]
+    infos: Sequence[Mapping[str, Any]] = ()
 
 
 class EnvServer:
@@ -112,7 +114,7 @@ class EnvServer:
         self._host = host
         self._memory: StepMemory | None = None
         self._leaves = [np.zeros((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
-        self._info, self._info_reader = cast(Any, ()), cast(Any, None)
+        self._info, self._info_reader, self._sends_infos = cast(Any, ()), cast(Any, None), False
 
     def serve(self) -> None:
         """Answer calls until the caller is gone; a step is a call without a method."""
@@ -127,7 +129,7 @@ class EnvServer:
                 try:
                     answer = getattr(self, method)(*args)
                 except EnvRaised as raised:
-                    answer = Failed([(raised.env, Error(raised.cause))])
+                    answer = EnvReport([(raised.env, Error(raised.cause))])
                 except Exception as error:  # noqa: BLE001  the caller raises it
                     answer = Error(error)
                 try:
@@ -141,18 +143,18 @@ class EnvServer:
         attributes = {name: getattr(env, name, None) for name in ("metadata", "render_mode")}
         return self._host.spec, {**attributes, "name": str(env)}
 
-    def attach(self, num_envs: int, first: int, info_reader: Callable[[ArraySpec], Any] | None) -> None:
+    def attach(self, num_envs: int, first: int, options: Processes) -> None:
         """Use the memory of all B envs, of which this process has some.
 
         Args:
             num_envs: B.
             first: index of the first env of this process.
-            info_reader: as in `Processes`.
+            options: of the processes.
         """
         from swath.workers.process.worker import inherited_fds  # noqa: PLC0415  on Linux only
 
-        spec = self._host.spec
-        self._info_reader = None if info_reader is None else info_reader(spec)
+        spec, self._sends_infos = self._host.spec, options.sends_infos
+        self._info_reader = None if options.info_reader is None else options.info_reader(spec)
         n_infos = 0 if self._info_reader is None else len(self._info_reader.keys)
         self._memory = StepMemory(inherited_fds[1], num_envs, spec.observation, spec.action, n_infos)
         self._memory.select_envs(first, first + spec.num_envs)
@@ -170,14 +172,15 @@ class EnvServer:
         self._write_observation(leaves)
         return False
 
-    def step(self, only: int | None = None) -> Failed | None:
-        """Step every env, or one; return those that raised."""
+    def step(self, only: int | None = None) -> EnvReport | None:
+        """Step every env, or one; return errors and infos, or `None` if there are none."""
         memory = self._memory
         assert memory is not None
-        transition = self._host.step(memory.action, only)
+        transition = self._host.step([rows.copy() for rows in memory.action], only)  # envs may keep their action
         self._info = transition.info
-        if transition.failed and not self._host.spec.steps_singly:
-            return Failed([(env, Error(error)) for env, error in transition.failed])
+        errors = [(env, Error(error)) for env, error in transition.failed]
+        if errors and not self._host.spec.steps_singly:
+            return EnvReport(errors)
         self._leaves = transition.observation
         for rows, leaf in zip(memory.observation, transition.observation, strict=True):
             rows[...] = leaf
@@ -190,7 +193,8 @@ class EnvServer:
         if self._info_reader is not None:
             for rows, values in zip(memory.infos, self._info_reader.read(transition.info, ends), strict=True):
                 rows[...] = values
-        return Failed([(env, Error(error)) for env, error in transition.failed]) if transition.failed else None
+        infos = self.infos() if self._sends_infos else []
+        return EnvReport(errors, infos) if errors or any(infos) else None
 
     def retire(self, envs: Sequence[int]) -> None:
         """Stop stepping these envs."""
@@ -208,10 +212,15 @@ class EnvServer:
         """Return the info dict that came with the latest observation of this env."""
         return self._host.info_of(env)
 
-    def map(self, function: Callable[[Any], Any]) -> list[Any]:
-        """Call a function with each env, or with the vector env, and return the values."""
+    def map(self, function: Callable[..., Any], arguments: Sequence[Any] | None = None) -> list[Any]:
+        """Call a function with each env and its argument, or with the vector env, and return the values."""
         env = self._host.env
-        return [function(member) for member in (env if isinstance(env, list) else [env])]
+        envs = env if isinstance(env, list) else [env]
+        return [*(map(function, envs) if arguments is None else map(function, envs, arguments))]
+
+    def replace_env(self, env: int, make: Callable[[], Any]) -> None:
+        """Close this env and build another in its place."""
+        cast(Any, self._host).replace_env(env, make)
 
     def close(self) -> None:
         """Close the envs."""
@@ -242,12 +251,14 @@ class Processes:
         timeout_s: most seconds that the envs of one process may take for a step or a reset, together.
         initializer: runs first in each process; `None` for nothing.
         info_reader: returns a reader of entries of infos for properties of envs; `None` for no entries.
+        sends_infos: whether every step brings the infos of all envs along; else they are fetched when they are read.
     """
 
     number: int
     timeout_s: float = 300.0
     initializer: Callable[[], Any] | None = None
     info_reader: Callable[[ArraySpec], Any] | None = None
+    sends_infos: bool = False
 
 
 class EnvProcess:

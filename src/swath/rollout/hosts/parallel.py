@@ -31,7 +31,7 @@ from swath.rollout.hosts.env_server import (
     CLOSE_TIMEOUT_S,
     NO_LIMIT,
     EnvProcess,
-    Failed,
+    EnvReport,
     Processes,
     StepMemory,
 )
@@ -190,7 +190,7 @@ class ProcessHost(ArrayHost):
             calls[index] = "reset_all", share_seeds
             self._processes[index].lost_episodes.clear()
         self._note_seeds(range(self.spec.num_envs), seeds)
-        self._begin(calls)
+        self._begin(calls, range(self.spec.num_envs))
         return [rows.copy() for rows in self._memory.observation]
 
     def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
@@ -198,11 +198,8 @@ class ProcessHost(ArrayHost):
         seed_of = dict(zip(envs, seeds or [None] * len(envs), strict=True))
         by_process = self._by_process(envs)
         for index in by_process:
-            if (loss := self._processes[index].loss) is not None:
-                self._restart(index)
-                self._begin({index: ("reset_all", self._next_seeds(self._shares[index]))})
-                lost = dict.fromkeys(range(len(self._shares[index])), loss)
-                self._processes[index].lost_episodes.update(lost)
+            if self._processes[index].loss is not None:
+                self._replace(index)
         self._note_seeds(envs, seeds)
         calls = dict[int, tuple[Any, ...]]()
         for index, numbers in by_process.items():
@@ -210,7 +207,7 @@ class ProcessHost(ArrayHost):
             for number in numbers:
                 lost_episodes.pop(number, None)
             calls[index] = "reset", numbers, None if seeds is None else [seed_of[start + number] for number in numbers]
-        resets_later = self._begin(calls)
+        resets_later = self._begin(calls, envs)
         reset_now = [env for env in envs if not resets_later[self._places[env][0]]]
         if not reset_now:
             return base
@@ -254,11 +251,8 @@ class ProcessHost(ArrayHost):
             ends = ends.without([*errors])
         failed = sorted(errors.items())
         void = memory.void.nonzero()[0].tolist() if self.spec.next_step_autoreset else ()
-        info: Infos = ProcessInfos(self, self._n_steps)
-        if self._info_reader is not None:
-            info = nested(zip(self._info_reader.keys, [rows.copy() for rows in memory.infos], strict=True))
         observation = [rows.copy() for rows in memory.observation]
-        return Transition(observation, memory.reward.copy(), ends, void, failed, info)
+        return Transition(observation, memory.reward.copy(), ends, void, failed, self._infos(answers))
 
     def seed_of(self, env: int) -> int | None:
         """Return the last seed of this env, or `None`."""
@@ -280,14 +274,39 @@ class ProcessHost(ArrayHost):
         info: Mapping[str, Any] = self._ask(index, "info_of", number)
         return info
 
-    def map(self, function: Callable[[Any], Any]) -> list[Any]:
+    def map(self, function: Callable[..., Any], arguments: Sequence[Any] | None = None) -> list[Any]:
         """Call a function with each env in its process, or with each vector env, and return the values.
+
+        Args:
+            function: called with an env.
+            arguments: a second argument for each env; `None` for none.
 
         Raises:
             Exception: what the function raised.
             EnvProcessLost: a process has died.
         """
-        return [value for index in self._shares for value in self._ask(index, "map", function)]
+        values = list[Any]()
+        for index, share in self._shares.items():
+            share_arguments = None if arguments is None else arguments[share.start : share.stop]
+            values += self._ask(index, "map", function, share_arguments)
+        return values
+
+    def replace_env(self, env: int, make: Callable[[], Any]) -> None:
+        """Close this env and build another in its place, which has to be reset before it is stepped.
+
+        Where its process is lost, another one builds all of its envs.
+
+        Raises:
+            Exception: what building it raised.
+        """
+        index, number = self._places[env]
+        if self._processes[index].loss is not None:
+            try:
+                self._replace(index)
+            except EnvRaised as raised:
+                raise raised.cause from raised
+        elif number not in self._processes[index].lost_episodes:  # else it is new
+            self._ask(index, "replace_env", number, make)
 
     def place_of(self, env: int) -> tuple[int, int]:
         """Return the process of an env, and its number there."""
@@ -359,6 +378,15 @@ class ProcessHost(ArrayHost):
         n_infos = 0 if self._info_reader is None else len(self._info_reader.keys)
         return StepMemory(self._file, self._n_envs, self.spec.observation, self.spec.action, n_infos)
 
+    def _infos(self, answers: Mapping[int, Any]) -> Infos:
+        """Return the infos of a step: all that came with the answers, or entries, or what fetches them."""
+        if self._options.sends_infos and len(answers) == len(self._shares):
+            reports = [(answers[index], len(share)) for index, share in self._shares.items()]
+            return [info for report, n in reports for info in getattr(report, "infos", ()) or [{}] * n]
+        if self._info_reader is not None:
+            return nested(zip(self._info_reader.keys, [rows.copy() for rows in self._memory.infos], strict=True))
+        return ProcessInfos(self, self._n_steps)
+
     def _write(self, action: Leaves) -> None:
         self._n_steps += 1
         for rows, leaf, convert in zip(self._memory.action, action, self._converters, strict=False):
@@ -382,8 +410,19 @@ class ProcessHost(ArrayHost):
         except Exception as error:
             raise EnvRaised(self._shares[index].start, error) from error
 
+    def _replace(self, index: int) -> None:
+        """Begin the next life of a lost process, and an episode in its envs, whose running episodes are lost.
+
+        Raises:
+            EnvRaised: building or resetting an env failed.
+        """
+        loss, share = cast(Exception, self._processes[index].loss), self._shares[index]
+        self._restart(index)
+        self._processes[index].lost_episodes.update(dict.fromkeys(range(len(share)), loss))
+        self._begin({index: ("reset_all", self._next_seeds(share))}, share)
+
     def _attach(self, index: int) -> None:
-        self._ask(index, "attach", self._n_envs, self._shares[index].start + self._first, self._options.info_reader)
+        self._ask(index, "attach", self._n_envs, self._shares[index].start + self._first, self._options)
 
     def _close_envs(self) -> list[Any]:
         return [*self._call(dict.fromkeys(self._shares, ("close",)), CLOSE_TIMEOUT_S).values()]
@@ -424,7 +463,7 @@ class ProcessHost(ArrayHost):
             Exception: a call failed for another reason.
         """
         share = self._shares[index]
-        if isinstance(answer, Failed):
+        if isinstance(answer, EnvReport):
             return {share.start + env: cast(Exception, error.exception) for env, error in answer.errors}
         if isinstance(answer, Error):
             if not isinstance(answer.exception, EnvProcessLost):
@@ -432,8 +471,8 @@ class ProcessHost(ArrayHost):
             return dict.fromkeys(share, answer.exception)
         return {}
 
-    def _begin(self, calls: Mapping[int, tuple[Any, ...]]) -> dict[int, Any]:
-        """Have processes begin episodes, and return their answers.
+    def _begin(self, calls: Mapping[int, tuple[Any, ...]], envs: Sequence[int]) -> dict[int, Any]:
+        """Have processes begin episodes in these envs, and return their answers.
 
         Raises:
             EnvRaised: a reset failed.
@@ -441,7 +480,8 @@ class ProcessHost(ArrayHost):
         answers = self._call(calls)
         for index, answer in answers.items():
             for env, error in self._errors(index, answer).items():
-                raise EnvRaised(env, error) from error
+                if env in envs:  # a lost process fails others, too
+                    raise EnvRaised(env, error) from error
         self._read_limits()
         return answers
 
