@@ -286,6 +286,8 @@ SETTINGS_THAT_ACT = {
     "clip_rewards": (None, [True, False, 2.5], [-1, 0, "sign", nan]),
     "num_env_runners": (0, [3], [-1, 1.5, "2", True, None]),
     "num_envs_per_env_runner": (1, [4], [0, 1.5, None]),
+    "env_processes": (None, [2], [0, 1.5, "2", True]),
+    "step_timeout_s": (300.0, [2.5], [*SECONDS, 0]),
     "rollout_fragment_length": (200, [10, "auto"], [0, "long", 1.5, None]),
     "batch_mode": ("truncate_episodes", ["complete_episodes"], ["whole", None]),
     "observation_filter": ("NoFilter", ["MeanStdFilter", "ConcurrentMeanStdFilter", some], ["Mean", None, 3]),

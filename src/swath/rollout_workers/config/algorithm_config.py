@@ -16,7 +16,7 @@ from swath.rollout_workers.config.policy_spec import (
     read_specs,
     with_worker_argument,
 )
-from swath.rollout_workers.config.settings import NAMES, UNCHANGED, Settings
+from swath.rollout_workers.config.settings import NAMES, STEP_TIMEOUT_S, UNCHANGED, Settings
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
 API_STACK = ("enable_rl_module_and_learner", "enable_env_runner_and_connector_v2")
@@ -122,6 +122,12 @@ class AlgorithmConfig(Settings):
         """
         if self.use_gae and not self.use_critic:
             raise ValueError("use_gae=True needs use_critic=True: it is made of values; set use_gae=False as well")
+        if self.env_processes is None and self.step_timeout_s != STEP_TIMEOUT_S:
+            message = f"step_timeout_s={self.step_timeout_s} is for env processes; set env_processes, or leave it out"
+            raise ValueError(message)
+        if (self.env_processes or 0) > self.num_envs_per_env_runner:
+            message = f"env_processes={self.env_processes} for num_envs_per_env_runner={self.num_envs_per_env_runner}"
+            raise ValueError(f"{message}: each process needs an env; use fewer processes")
         to_train = self.policies_to_train
         unknown = set() if to_train is None or callable(to_train) else set(to_train) - set(self.policies)
         if unknown:
@@ -171,6 +177,9 @@ class AlgorithmConfig(Settings):
 
         - `num_env_runners`: remote workers of a set.
         - `num_envs_per_env_runner`: sub-envs of each worker.
+        - `env_processes`: processes that the sub-envs of each worker live in, for slow envs of one agent; None: none.
+          On Ray set `num_cpus_per_env_runner` to as many.
+        - `step_timeout_s`: seconds that a process may take for a step, reset or rebuild of its sub-envs.
         - `rollout_fragment_length`: steps of each sub-env in a call; "auto": what `train_batch_size` needs.
         - `batch_mode`: "truncate_episodes", fragments of that length; "complete_episodes", whole ones of at least that.
         - `explore`: sample actions; False takes the mode.

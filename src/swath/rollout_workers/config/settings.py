@@ -60,6 +60,9 @@ WITHOUT_EFFECT, REFUSED = (
 """What is done instead, by name, and the way out, by name. A false value of the former is not warned of; None, False
 and "sync" of the latter are accepted."""
 
+STEP_TIMEOUT_S = 300.0
+"""As of collectors."""
+
 _FILTERS = ("NoFilter", "MeanStdFilter", "ConcurrentMeanStdFilter")
 
 
@@ -88,6 +91,8 @@ class Settings(Mapping[str, Any]):
     # env_runners
     num_env_runners = Option(checks.integer(), default=0, also="num_rollout_workers")
     num_envs_per_env_runner = Option(checks.integer(1), default=1)
+    env_processes = Option(checks.optional(checks.integer(1)), default=None)
+    step_timeout_s = Option(checks.positive_seconds, default=STEP_TIMEOUT_S)
     rollout_fragment_length = Option(checks.optional(checks.integer(1), lambda value: value == "auto"), default=200)
     batch_mode = Option(checks.choice("truncate_episodes", "complete_episodes"), default="truncate_episodes")
     explore = Option(checks.flag, default=True)

@@ -166,14 +166,12 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
     spaces = property(get_spaces)
 
     def foreach_env(self, func: Callable[[Any], Any]) -> list[Any]:
-        """Return `func(sub_env)` for each sub-env, or for the vector env if it shows none; empty without env."""
-        return [] if self.envs is None else [func(env) for env in self.envs.envs]
+        """Return `func(sub_env)` for each sub-env, in its process, or for the vector env if it shows none."""
+        return [] if self.envs is None else self.envs.map(func)
 
     def foreach_env_with_context(self, func: Callable[[Any, EnvContext], Any]) -> list[Any]:
         """Return `func(sub_env, context)` for each sub-env; the context's `vector_index` is the sub-env's number."""
-        if self.envs is None:
-            return []
-        return [func(env, self.envs.contexts[i]) for i, env in enumerate(self.envs.envs)]
+        return [] if self.envs is None else self.envs.map(func, with_contexts=True)
 
     def assert_healthy(self) -> None:
         """Raise `AssertionError` if the worker was stopped, or has no policy."""
