@@ -1,21 +1,35 @@
-"""`swath train`: its files, Ctrl-C, and resumed runs."""
+"""`swath train`: its files and logs, Ctrl-C, resumed runs, workers, and evaluations in the background."""
 
 import json
+import os
 import signal
+import subprocess
 import sys
+from collections import deque
+from contextlib import AbstractContextManager
 from pathlib import Path
+from types import ModuleType
 
 import gymnasium as gym
 import imageio_ffmpeg
 import matplotlib as mpl
 import pytest
+import torch
 from cli_toys import SMALL, TINY
 
+from swath import EvalResult
 from swath.cli import run as module
-from swath.cli.failure import STOPPING, StopRequest
+from swath.cli.failure import STOPPING, StopRequest, UsageError
 from swath.cli.naming import RunFolder
+from swath.cli.options import MODULES, parse_logs
+from swath.errors import WorkerLost
+from swath.evaluation.result import episodes_of
+from swath.learn import PPO
+from swath.report import sinks as all_sinks
 from swath.report.checkpoint import load_checkpoint
 from swath.report.sinks import read_rows
+from swath.seeds import derive
+from toys import DEADLINE_S
 
 RUN = Path("runs/CartPole-v1-seed0")
 
@@ -199,3 +213,250 @@ def test_a_signal_that_the_process_ignored_stays_ignored(ignored):
         assert signal.getsignal(ignored) is signal.SIG_IGN
     finally:
         signal.signal(ignored, before)
+
+
+# ---- further logs than `metrics.csv`
+
+
+QUICK = [*TINY, "--no-video", "--eval-backend", "none"]
+
+
+class Noted:
+    """A sink that keeps its rows."""
+
+    place = "nowhere"
+
+    def __init__(self, arguments, settings):
+        self.arguments, self.settings, self.rows, self.closed = arguments, settings, {}, 0
+
+    def log(self, frames, metrics):
+        self.rows[frames] = dict(metrics)
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def noted(monkeypatch):
+    """Replace the sinks of the extras; return the opened ones by name."""
+    opened = {}
+
+    def instead_of(name):
+        def make(*arguments, **settings):
+            return opened.setdefault(name, Noted(arguments, settings))
+
+        return make
+
+    for package in MODULES.values():
+        monkeypatch.setitem(sys.modules, package, ModuleType(package))
+    for name in ("WandbSink", "MlflowSink", "PrometheusSink", "TensorBoardSink"):
+        monkeypatch.setattr(all_sinks, name, instead_of(name))
+    return opened
+
+
+def test_every_log_gets_every_row_and_is_closed(swath, noted):
+    code, out, err = swath("train", "CartPole-v1", *QUICK, "--log", "csv,wandb:mine,mlflow:theirs,prometheus:0")
+    assert (code, err) == (0, [])
+    assert set(noted) == {"WandbSink", "MlflowSink", "PrometheusSink"}
+    _, rows = read_rows(RUN / "metrics.csv")
+    for sink in noted.values():
+        assert [str(frames) for frames in sink.rows] == [row["frames"] for row in rows] == ["128", "256"]
+        assert sink.closed
+    about = {"name": RUN.name}
+    assert noted["WandbSink"].settings == {**about, "project": "mine"}
+    assert noted["MlflowSink"].settings == {**about, "experiment": "theirs"}
+    assert noted["PrometheusSink"].arguments == (0, "127.0.0.1")
+    assert "wandb: nowhere" in out
+    assert not (RUN / "tensorboard").exists()
+
+
+@pytest.mark.parametrize(("name", "module"), MODULES.items())
+def test_a_log_whose_extra_is_missing_is_refused_before_anything_begins(swath, monkeypatch, name, module):
+    monkeypatch.setitem(sys.modules, module, None)
+    code, out, err = swath("train", "CartPole-v1", *QUICK, "--log", name)
+    assert (code, out, len(err)) == (2, [], 1)
+    assert f'{module} is needed for --log {name}: pip install "swath[{name}]"' in err[0]
+    assert not RUN.exists()
+
+
+@pytest.mark.parametrize("text", ["vandb", "csv:x", "wandb:", "prometheus:x", ""])
+def test_unknown_logs_are_refused(text):
+    with pytest.raises(UsageError, match=r"must be of csv, tensorboard, wandb\[:PROJECT\]"):
+        parse_logs(text)
+
+
+# ---- evaluation in the background, without a change of the training
+
+
+EVALUATED = ("train", "CartPole-v1", "--frames", "384", *SMALL, "--eval-every", "128", "--no-video")
+
+
+def evaluations(folder):
+    _, rows = read_rows(Path(folder) / "metrics.csv")
+    return {row["frames"]: [value for name, value in row.items() if name.startswith("eval/")] for row in rows}
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Copies of the batches that PPO learns from."""
+    update, batches = PPO.update, []
+
+    def watched(self, batch):
+        batches.append(batch.clone())
+        return update(self, batch)
+
+    monkeypatch.setattr(PPO, "update", watched)
+    return batches
+
+
+def test_training_batches_are_the_same_to_the_last_bit_with_and_without_evaluations(swath, batches):
+    for out in ("thread", "none"):
+        assert swath(*EVALUATED, "--eval-backend", out, "--out", out)[0] == 0
+    for first, second in zip(batches[:3], batches[3:], strict=True):
+        assert set(first.keys(True, True)) == set(second.keys(True, True))
+        assert all(torch.equal(first[key], second[key]) for key in first.keys(True, True))
+    states = [load_checkpoint(Path(out) / "checkpoint.safetensors") for out in ("thread", "none")]
+    assert torch.equal(states[0]["random_state"], states[1]["random_state"])
+    assert all(torch.equal(value, states[1]["policy"][name]) for name, value in states[0]["policy"].items())
+
+
+@pytest.mark.usefixtures("fork_server")
+def test_a_process_evaluates_what_a_thread_does_and_eval_repeats_it(swath):
+    for out in ("thread", "process"):
+        assert swath(*EVALUATED, "--eval-backend", out, "--out", out)[0] == 0
+    assert list(evaluations("thread")) == ["0", "128", "256", "384"]
+    assert evaluations("thread") == evaluations("process")
+    assert all(map(all, evaluations("thread").values()))
+    for out in ("thread", "process"):
+        assert swath("eval", out)[1][-1] == "every episode as stored"
+
+
+def test_an_error_in_an_evaluation_loses_no_row(swath, scripted):
+    step = scripted.step
+
+    def failing(self, action):
+        if self.np_random_seed in evaluation_seeds:
+            raise ZeroDivisionError("in an evaluation")
+        return step(self, action)
+
+    evaluation_seeds = {derive(0, "evaluation", 0, episode) for episode in range(2)}
+    scripted.step = failing
+    code, _, err = swath("train", "Scripted-v0", "--frames=256", *SMALL, "--eval-every=0", "--no-video")
+    assert code == 1
+    assert err[0].startswith("swath: ZeroDivisionError: in an evaluation; ")
+    assert "in worker 0 (life 0) of an evaluation, backend 'thread'; " in err[0]
+    assert [row["frames"] for row in read_rows(Path("runs/Scripted-v0-seed0/metrics.csv"))[1]] == ["128", "256"]
+
+
+# ---- files are written in order although evaluations come later
+
+
+def result_of(reward, seconds=0.0, n_frames=10**9):
+    kinds = ("", "_ci_low", "_ci_high", "_std", "_min", "_max", "_median", "_iqm")
+    names = {"num_episodes": 1, "episode_length": 3, "step": 0, "fps": 1.0, "duration_s": seconds}
+    names |= {"frames": n_frames if seconds else 0, **{f"reward{kind}": reward for kind in kinds}}
+    return EvalResult(
+        {f"eval/{name}": value for name, value in names.items()}, episodes_of({0: (reward, 3, True, False, 1)})
+    )
+
+
+class FakeEvaluator(AbstractContextManager):
+    """Plays nothing: each outcome comes after some calls of `poll`, or with `wait`."""
+
+    def __init__(self, outcomes, patience):
+        self.outcomes, self.patience, self.steps = deque(outcomes), patience, []
+
+    def __exit__(self, *_):
+        pass
+
+    def trigger_eval(self, policy, step):
+        self.steps.append(step)
+
+    def poll(self):
+        self.patience -= 1
+        return None if self.patience > 0 else self.wait()
+
+    def wait(self):
+        outcome = self.outcomes.popleft()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
+
+
+@pytest.fixture
+def train(swath, monkeypatch):
+    """Train for 640 frames; return the evaluator, the checkpoints in order, and the outcome of the command."""
+
+    def call(*outcomes, patience=1, every="128"):
+        evaluator, written = FakeEvaluator(outcomes, patience), []
+
+        def saved(path, state, progress):
+            rewards = [float(row["eval/reward"]) for row in read_rows(RUN / "metrics.csv")[1] if row.get("eval/reward")]
+            written.append((path.stem, progress.frames, progress.best, rewards))
+
+        monkeypatch.setattr(module.parts, "make_evaluator", lambda config, policy: evaluator)
+        monkeypatch.setattr(module.parts, "save_run", saved)
+        every = ("--eval-every", every) if every else ()
+        outcome = swath("train", "CartPole-v1", "--frames", "640", *SMALL, *every, "--no-video", "--log", "csv")
+        return evaluator, written, outcome
+
+    return call
+
+
+@pytest.mark.parametrize("patience", [1, 100])
+def test_rows_and_checkpoints_are_in_order_however_late_evaluations_are(patience, train):
+    evaluator, written, (code, _, _) = train(
+        *map(result_of, [5.0, float("nan"), 5.0, 6.0, 1.0, 2.0]), patience=patience
+    )
+    assert (code, evaluator.steps, frames_of(RUN)) == (0, [0, 128, 256, 384, 512, 640], [0, 128, 256, 384, 512, 640])
+    assert [at for name, at, *_ in written if name == "checkpoint"] == [0, 128, 256, 384, 512, 640]
+    assert [at for name, at, *_ in written if name == "best"] == [0, 384]
+    assert [best for name, _, best, _ in written if name == "checkpoint"] == [5.0, 5.0, 5.0, 6.0, 6.0, 6.0]
+    for name, _, best, rewards in written:  # the row with the evaluation is there before its checkpoints
+        assert name != "best" or rewards[-1] == best
+
+
+def test_an_evaluation_that_lost_its_workers_is_a_line_and_the_run_continues(train):
+    _, written, (code, out, _) = train(WorkerLost("worker 0 died"), *map(result_of, range(5)))
+    assert code == 0
+    assert "no evaluation at 0 frames: worker 0 died" in out
+    assert written[0][:2] == ("checkpoint", 0)
+
+
+def test_by_default_evaluations_take_at_most_a_quarter_of_the_frames_or_of_the_time(train):
+    evaluator, _, _ = train(*(result_of(1.0, seconds=1e6) for _ in range(2)), every=None)
+    assert evaluator.steps == [0, 640]
+    evaluator, _, _ = train(*map(result_of, range(6)), every=None)
+    assert evaluator.steps == [0, 128, 256, 384, 512, 640]
+
+
+def test_evaluations_of_all_sessions_take_at_most_a_quarter(swath, monkeypatch):
+    evaluator = FakeEvaluator([result_of(1.0, seconds=1e6, n_frames=100) for _ in range(3)], 1)
+    monkeypatch.setattr(module.parts, "make_evaluator", lambda config, policy: evaluator)
+    assert swath("train", "CartPole-v1", "--frames", "640", *SMALL, "--no-video", "--log", "csv")[0] == 0
+    assert evaluator.steps == [0, 640]
+    assert swath("train", "--resume", RUN, "--frames", "1280", "--no-video")[0] == 0
+    assert evaluator.steps == [0, 640, 1280]
+
+
+# ---- several workers
+
+
+def test_ctrl_c_in_a_terminal_reaches_all_processes_and_the_run_stops_after_its_batch(tmp_path):
+    code = "from swath.cli import main; main()"
+    options = [*SMALL, "--workers=2", "--frames=1e8", "--eval-every=1e7", "--no-video", "--log=csv"]
+    command = [sys.executable, "-c", code, "train", "CartPole-v1", *options]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    started = subprocess.Popen(
+        command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, process_group=0
+    )
+    with started as child:
+        try:
+            line = next((line for line in child.stdout if ": evaluation " in line), "nothing")
+            os.killpg(child.pid, signal.SIGINT)
+            rest, errors = child.communicate(timeout=DEADLINE_S)
+        finally:
+            child.kill()
+    assert "at step 0" in line
+    assert (child.returncode, errors) == (130, "")
+    assert "to continue:\n  swath train --resume runs/CartPole-v1-seed0" in rest

@@ -4,7 +4,7 @@
     one worker in this process  test_batches, test_episode_*, test_hooks_*, test_seeding, test_state, …
     many workers                test_fleet_*; those on the cluster that tests share have Ray in their names
     weights                     test_weights, test_weight_*, test_automatic_updates, test_fleet_weights, …
-    what goes wrong             test_bad_input, test_many_options, test_faults, test_fault_table, test_fleet_faults
+    what goes wrong             test_bad_input, test_many_options, test_faults, test_fleet_faults
 
 Here are places for workers of `RayCollector` that are no actors.
 """

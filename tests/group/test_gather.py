@@ -1,24 +1,48 @@
 """Whatever befalls workers, what a group gathers is what was asked for: whole, once, and in order."""
 
+import logging
 from collections import Counter
 from functools import partial
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fates import DEADLINE_S, FATES, NEVER, SURVIVALS, N, quiet  # noqa: F401  a fixture
-from staged import Staged, job
+from staged import NEVER, Staged, job
 from swath.collectors.gather import AsReady, Fragments, InOrder
 from swath.errors import FleetFailed, WorkerLost
-from swath.group.group import Member
+from swath.group.group import Counters, Member
 from swath.options import Restarts, Survival
+from swath.rollout.episodes.statistics import EPISODE_DTYPE
 from swath.weights.channel import Channel
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import Error, Value
 from swath.workers.tickets import Name
 
+N, DEADLINE_S = 3, 20.0
+NAMES = st.builds(Name, st.integers(0, N - 1), st.integers(0, 3))
+FATES = {
+    "starts": st.dictionaries(NAMES, st.sampled_from([0.0, 4.0, NEVER, (OSError("no more processes"),)]), max_size=4),
+    "dies": st.dictionaries(NAMES, st.sampled_from([0.0, 0.5, 1.0, 7.0]), max_size=5),
+    "hangs": st.sets(NAMES, max_size=3),
+}
+SURVIVALS = st.builds(
+    Survival,
+    st.builds(Restarts, max_per_worker=st.integers(0, 3), backoff_s=st.sampled_from([0.0, 2.0])),
+    min_workers=st.none() | st.integers(1, N),
+    fragment_timeout_s=st.just(DEADLINE_S),
+    placement_timeout_s=st.just(30.0),
+)
 DRAWS = 6
+
+
+@pytest.fixture(autouse=True)
+def quiet():
+    """Silence the log of thousands of restarts."""
+    logging.disable(logging.WARNING)
+    yield
+    logging.disable(logging.NOTSET)
 
 
 class Scripted(Staged):
@@ -49,7 +73,7 @@ class Shares(Fragments):
 
     def __init__(self, fleet, channel, left):
         super().__init__(fleet, channel, dict.fromkeys(range(N), 1))
-        self.left, self.stale_below, self.stale = left, -1, []
+        self.left = left
 
     @property
     def wants_more(self):
@@ -64,11 +88,7 @@ class Shares(Fragments):
         self.left += 1
 
     def drop_if_stale(self, request):
-        if request.deliver_if_stale or request.reply[2] >= self.stale_below:
-            return False
-        self.stale.append(request)
-        self.left += 1
-        return True
+        return False
 
     def accept(self, request):
         return True
@@ -172,48 +192,6 @@ def test_rounds_and_replies_are_whole_once_and_in_order(kind, survival, ahead, f
     assert raised <= len(fates["failing"])
 
 
-@pytest.mark.parametrize(
-    ("kind", "ahead", "expected"),
-    [(InOrder, 0, [0, 1, 2]), (InOrder, 2, [0, 0, 0, 1]), (AsReady, 0, [0, 0, 0, 1, 2])],
-)
-def test_what_is_asked_for_brings_the_weights_that_are_the_newest_then(kind, ahead, expected):
-    group = group_of(Scripted(), len(expected))
-    gather, versions = kind(group, ahead), []
-    for _ in expected:
-        versions.append({request.reply[2] for request in draw(gather, group)})
-        group.channel.publish({})
-    assert versions == [{version} for version in expected]
-
-
-def test_who_was_served_longest_ago_comes_first():
-    group = group_of(Scripted(), 9)
-    gather = AsReady(group, 1)
-    assert [draw(gather, group)[0].worker for _ in range(9)] == [0, 1, 2] * 3
-
-
-def test_a_reply_that_is_too_old_is_dropped_and_the_next_of_its_worker_comes_whatever_its_age():
-    group = group_of(Scripted(), 2)
-    gather = AsReady(group, 1)
-    group.stale_below = 1
-    first = draw(gather, group)[0]
-    assert first.deliver_if_stale
-    assert group.stale[0].worker == first.worker
-    assert group.stale[0].number < first.number
-
-
-@pytest.mark.parametrize("kind", [InOrder, AsReady])
-def test_what_user_code_raised_leaves_once_and_the_others_stay(kind):
-    stage = Scripted({(1, 1)})
-    group = group_of(stage, 3)
-    gather, got = kind(group, 0), []
-    with pytest.raises(ArithmeticError):
-        got.extend(draw(gather, group) for _ in range(3))
-    while (requests := draw(gather, group)) is not None:
-        got.append(requests)
-    assert len(got) == 3
-    check_once_and_in_order(got)
-
-
 @pytest.mark.parametrize("kind", [InOrder, AsReady])
 def test_requests_that_are_put_back_come_again_but_for_those_that_were_lost(kind):
     group = group_of(Scripted(), 1)
@@ -291,3 +269,28 @@ def test_a_member_whose_weights_do_not_fit_is_replaced_and_its_request_is_lost()
     group.channel.publish({"bad": 1}, [1])
     assert group.call("ask") == {0: 1, 2: 1}
     assert group.fleet.restarts == 1
+
+
+# ---- totals of a collection
+
+
+def test_frames_that_are_restored_were_not_delivered_since_the_first_draw(monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr("swath.group.group.time.monotonic", lambda: now[0])
+    counters = Counters()
+    counters.start_clock()
+    counters.deliver(30)
+    counters.restore(1000, 50)
+    now[0] += 2
+    assert (counters.frames, counters.batches, counters.fps) == (1000, 50, 15)
+    counters.deliver(10)
+    assert counters.fps == 20
+
+
+def test_a_part_of_a_batch_has_frames_alone_and_means_are_over_episodes():
+    counters = Counters()
+    counters.deliver(8)
+    counters.deliver(2, batches=0)
+    counters.episodes.add(np.array([(0, 3.0, 5), (1, 1.0, 1)], EPISODE_DTYPE))
+    assert (counters.frames, counters.batches, counters.episodes.finished) == (10, 1, 2)
+    assert counters.episodes.means == (2, 3)
