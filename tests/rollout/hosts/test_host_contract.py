@@ -82,9 +82,9 @@ COUNTED = {
     "bare": (lambda counting: EnvListHost(envs(counting, 1), bare=True), Counting()),
     **{
         f"{kind.__name__} of {counting.observation}, {mode.name}, {copy=}": (kind(mode, copy), counting)
-        for kind in (vector_env, sync_vector_env)
-        for mode, copy in WAYS
-        for counting in IN_VECTORS
+        for first, kind in enumerate((vector_env, sync_vector_env))
+        for number, (mode, copy) in enumerate(WAYS)
+        for counting in [IN_VECTORS[(first + number) % 2]]  # each pair of kind, way and observation
     },
     **{
         f"sync_vector_env, actions {space}": (sync_vector_env(*WAYS[0]), Counting(action_space=space))
