@@ -14,20 +14,13 @@ from mock_envs import MultiAgentCartPole
 from swath import WorkerSet
 from swath.errors import EnvProcessLost
 from swath.rollout_workers import AlgorithmConfig, PPOTorchPolicy, RolloutWorker, ViewRequirement
-from swath.workers.process.backend import ProcessBackend
 from traces import left, require_no_more_than
 
 N, F = 3, 8
 ENVS = {"num_envs_per_env_runner": N, "rollout_fragment_length": F, "seed": 3, "model": {"fcnet_hiddens": [4]}}
 RESTART = {"restart_failed_sub_environments": True, "delay_between_sub_environment_restarts_s": 0.0}
 
-
-@pytest.fixture(scope="module", autouse=True)
-def fork_server():
-    """Keep the process that forks env processes alive between tests."""
-    backend = ProcessBackend()
-    yield
-    backend.close()
+pytestmark = pytest.mark.usefixtures("fork_server")
 
 
 class Arm(gym.Env):
