@@ -63,7 +63,9 @@ class Program:
         first = units[0].wrapper
         for wrapper in (unit.wrapper for unit in units):
             if type(wrapper) not in (torchrl_envs.GymEnv, torchrl_envs.GymWrapper):
-                raise NoPlan(f"{type(wrapper).__name__} is no GymEnv, GymWrapper or SerialEnv")
+                is_parallel = type(wrapper) is torchrl_envs.ParallelEnv
+                move = "; take a SerialEnv for each worker of a MultiSyncCollector" if is_parallel else ""
+                raise NoPlan(f"{type(wrapper).__name__} is no GymEnv, GymWrapper or SerialEnv{move}")
             _require_plain(wrapper)
             if wrapper is not first and wrapper.specs != first.specs:
                 raise NoPlan("the envs of the SerialEnv differ")
