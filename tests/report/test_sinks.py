@@ -11,8 +11,15 @@ from urllib.request import urlopen
 import pytest
 
 from swath.report import sinks
-from swath.report.services import MlflowSink, PrometheusSink, WandbSink
-from swath.report.sinks import CsvSink, DetachedSink, SinkGroup, TensorBoardSink
+from swath.report.sinks import (
+    CsvSink,
+    DetachedSink,
+    MlflowSink,
+    PrometheusSink,
+    SinkGroup,
+    TensorBoardSink,
+    WandbSink,
+)
 from toys import DEADLINE_S
 
 

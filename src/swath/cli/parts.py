@@ -33,7 +33,7 @@ from swath.learn import NetworkPolicy, make_policy
 from swath.report import sinks
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
 from swath.report.display import number
-from swath.report.services import EXPERIMENT, LOCAL, PORT
+from swath.report.sinks import EXPERIMENT, LOCAL, PORT
 from swath.report.video import VideoWriter
 from swath.rollout.hosts.base import ArraySpec, first_env, frame_rate
 from swath.rollout.hosts.sources import Source, build, make_env
