@@ -218,6 +218,14 @@ class ImageEncoder(Encoder):
         return torch.relu_(self.out(self.convolutions.forward(image)))
 
 
+def is_image(leaf: Leaf) -> bool:
+    """Return whether an entry of observations is an image that `ImageEncoder` takes."""
+    if leaf.dtype != np.uint8 or len(leaf.shape) not in (2, 3):
+        return False
+    _, height, width = channels_first(leaf.shape)
+    return min(height, width) >= SMALLEST
+
+
 def channels_first(shape: Sequence[int]) -> tuple[int, int, int]:
     """Return channels, height and width of images of this shape."""
     a, b, c = shape if len(shape) == 3 else (1, *shape)

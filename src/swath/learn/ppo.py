@@ -15,13 +15,16 @@ from numbers import Real
 from typing import Any, TypeAlias
 
 import torch
+from gymnasium import Space, spaces
 from tensordict import TensorDictBase
 from torch import Tensor, nn
 
 from swath import keys
 from swath.keys import NEXT, Key, under_next
+from swath.learn.encoders import is_image
 from swath.learn.policy import NetworkPolicy
 from swath.rollout.episodes.gae import GAE
+from swath.rollout.spaces import observation_leaves
 
 Rows: TypeAlias = dict[Key, Tensor]
 """Columns `[N, …]` by the keys of the batch."""
@@ -92,6 +95,20 @@ class LearnerConfig:
             return 1.0
         decay = max(0.0, 1 - frames / self.total_frames)
         return self.final_lr_fraction + (1 - self.final_lr_fraction) * decay
+
+
+def default_config(observation_space: Space[Any], action_space: Space[Any]) -> LearnerConfig:
+    """Return settings of PPO that need no tuning on common tasks of this kind.
+
+    Args:
+        observation_space: of one env; tells images from the rest.
+        action_space: of one env.
+    """
+    if any(map(is_image, observation_leaves(observation_space))):
+        return LearnerConfig(learning_rate=2.5e-4, epochs=4, clip=0.1, entropy_coef=0.01)
+    if isinstance(action_space, spaces.Box):
+        return LearnerConfig()
+    return LearnerConfig(entropy_coef=0.01)
 
 
 class PPO:
