@@ -15,10 +15,12 @@ from swath.collectors.messages import Seeding, unpickled
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
+from swath.group.group import worker_facts
 from swath.rollout.hosts.sources import claim, require_unused
 from swath.weights.snapshot import POLICY, take_snapshot
 
 LONGEST_ERROR = 300
+COUNTED = ("frames", "batches", "frames_dropped", "batches_dropped", "batches_overdue", "fps", "seconds")
 COUNTERS = ("frames", "iter", "traj_pool", "policy_version", "seed")
 
 
@@ -115,37 +117,30 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         with suppress(Closed):  # the workers do not change any more then
             fleet.process_events()
             group.settle_dropped()
-    statuses, records, episodes = fleet.statuses(), group.records, counters.episodes
+    records, closed, episodes = group.records, collection.access.halted, counters.episodes
     tally = group.tally() if member is None else member.current_tally()  # also of a draw that Ctrl-C has broken off
-    present = [records[worker] for worker, standing in statuses.items() if standing.phase != "gone"]
-    facts: dict[str, Any] = {
-        "frames": counters.frames,
-        "batches": counters.batches,
+    numbers = {}
+    for worker, status in fleet.statuses().items():
+        record = records[worker]
+        numbers[worker] = record.frames, max(status.life, record.life), record.version, record.lag
+    first = 0 if member is None else member.worker_idx
+    together, per_worker = worker_facts(fleet, numbers, closed=closed, first=first)
+    facts = {name: getattr(counters, name) for name in COUNTED} | together
+    facts |= {
         "requested_frames_per_batch": collection.batch_frames,
         "policy_version": collection.version,
-        "policy_version_min": min((record.version for record in present), default=0),
-        "staleness": max((record.lag for record in present), default=0),
         "restarts": fleet.restarts + tally.restarts,
-        "workers_lost": len(statuses) - len(present),
-        "late": len(fleet.late),
         "fragments_lost": group.fragments_lost + tally.fragments_lost,
         "env_errors": tally.env_errors,
-        "frames_dropped": counters.frames_dropped,
-        "batches_dropped": counters.batches_dropped,
-        "batches_overdue": counters.batches_overdue,
         "frames_discarded": counters.frames_discarded + tally.frames_discarded,
         "episodes": episodes.finished,
-        "fps": counters.fps,
-        "seconds": counters.seconds,
         "seconds_waiting": counters.seconds_waiting,
         "running": background.running,
     }
     if member is None:
-        facts |= {
-            "workers": len(statuses),
-            "workers_alive": 0 if collection.access.halted else len(fleet.up),
-            "worker_frames": sum(record.frames for record in list(records.values())),
-        }
+        facts["worker_frames"] = sum(record.frames for record in list(records.values()))
+    else:
+        del facts["workers"], facts["workers_alive"]
     described = collection.jobs.described.values()
     plans = {entry.plan for entry in described} if member is None else {member.plans.status}
     if plans := plans - {""}:
@@ -156,16 +151,8 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         facts |= zip(("episode_return", "episode_length"), episodes.means, strict=True)
     if (error := background.error) is not None:
         facts["error"] = f"{type(error).__name__}: {error}"[:LONGEST_ERROR]
-    busy, per_worker = _busy(collection), dict[str, Any]()
-    for worker, standing in statuses.items():
-        record, name = records[worker], f"worker_{worker if member is None else member.worker_idx}"
-        per_worker[f"{name}/frames"] = record.frames
-        per_worker[f"{name}/life"] = max(standing.life, record.life)
-        per_worker[f"{name}/policy_version"] = record.version
-        per_worker[f"{name}/staleness"] = record.lag
-        per_worker[f"{name}/state"] = "closed" if collection.access.halted else standing.summary
-        per_worker[f"{name}/busy"] = worker in busy
-    return facts, per_worker
+    busy = _busy(collection)
+    return facts, per_worker | {f"worker_{first + worker}/busy": worker in busy for worker in numbers}
 
 
 def status_line(name: str, collection: CollectorService, background: Background) -> str:

@@ -44,7 +44,7 @@ from swath.rollout.infos import info_reader
 from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
 from swath.rollout.memory import copied, like, pad_steps
 from swath.rollout.overlap import Overlap
-from swath.rollout.planned import Plans
+from swath.rollout.planned import Planned, Plans
 from swath.rollout.policies.binding import bind, build_policy, make_buffer, random_stand_in
 from swath.rollout.policies.calling import (
     BindingOptions,
@@ -124,8 +124,9 @@ class Worker(Responder):
                     f"exploration_type={options.exploration.name}",
                     "the policy does not take it; give it a parameter of that name, or use a TensorDict module",
                 )
-            halves = host.halves() if options.overlap and isinstance(host, ProcessHost) else []
-            self._overlap = Overlap([(half, self._make_rules(half.spec)) for half in halves])
+            self._overlap: Overlap | None = None
+            if options.overlap and isinstance(host, ProcessHost):
+                self._overlap = Overlap([(half, self._make_rules(half.spec)) for half in host.halves()])
             self._act_with(self._bound_policy, self._observation)
             self._info_reader = info_reader(options.info_keys, host.spec)
             self.layout = Layout(
@@ -227,10 +228,7 @@ class Worker(Responder):
             rows, n_made = None, 0
             try:
                 self._rebuild()
-                if not self.in_background:
-                    self.bound.renew_plan()
-                    self._overlap.renew_plans()
-                plan = None if request.randomly else self.plans.choose(self._stage, renews=not self.in_background)
+                plan = self._choose_plan(randomly=request.randomly)
                 buffer = self._buffer if plan is None else plan.buffer(self.n_steps)
                 rows, check_finite = buffer.open(), self.options.check_finite
                 with torch.no_grad(), self._random_states():
@@ -348,17 +346,10 @@ class Worker(Responder):
 
     def describe(self) -> Description:
         """Return the shapes of its fragments and weights; without entries in this process, where no other worker is."""
-        host, layout = self.host, self.layout
-        return Description(
-            host.spec.num_envs,
-            self.n_steps,
-            layout,
-            Manifest.of(self.policy),
-            {} if self._in_process else signature_of(self.zero_batch(), len(layout.batch_shape) + 1),
-            getattr(first_env(host.env), "device", None),
-            self.device,
-            self.plans.status,
-        )
+        n_envs, layout, manifest = self.host.spec.num_envs, self.layout, Manifest.of(self.policy)
+        signature = {} if self._in_process else signature_of(self.zero_batch(), len(layout.batch_shape) + 1)
+        devices = getattr(first_env(self.host.env), "device", None), self.device
+        return Description(n_envs, self.n_steps, layout, manifest, signature, *devices, self.plans.status)
 
     def next(self) -> Any:
         """Return a batch to a user of this worker's handle; the collection does not see it."""
@@ -507,20 +498,29 @@ class Worker(Responder):
     def _act_with(self, policy: BoundPolicy, observation: Leaves) -> None:
         self.bound, options = policy, self.options
         self._actor: Actor = policy
-        random_actor = random_stand_in(self.host.spec, policy)
-        self._random_actor: Actor = random_actor
+        self._random_actor: Actor = random_stand_in(self.host.spec, policy)
         if options.check_finite:
             observed, describe = self.host.spec.observation_keys, self._describe_step
             self._actor = FiniteCheck(policy, observed, describe)
-            self._random_actor = FiniteCheck(random_actor, observed, describe, checks_outputs=False)
-        self._overlap.act_with(partial(self._bind, self.acting_policy), observation)
+            self._random_actor = FiniteCheck(self._random_actor, observed, describe, checks_outputs=False)
+        if self._overlap is not None:
+            self._overlap.act_with(partial(self._bind, self.acting_policy), observation)
         self.plans = Plans(self.host, self.acting_policy, policy, observation, self._binding, options)
+
+    def _choose_plan(self, *, randomly: bool) -> Planned | None:
+        """Return the plan of the envs for the next fragment, if they have one; renew plans of a changed policy."""
+        renews = not self.in_background
+        if renews:
+            self.bound.renew_plan()
+            if self._overlap is not None:
+                self._overlap.renew_plans()
+        return None if randomly else self.plans.choose(self._stage, renews=renews)
 
     def _loop(
         self, loop_arguments: tuple[Host, Actor, LoopState], *, randomly: bool
     ) -> tuple[Iterator[Step], Callable[[], bool]]:
         """Return the steps of a fragment, and a function that tells after each whether the fragment ends with it."""
-        if not self._overlap:
+        if self._overlap is None:
             return steps(*loop_arguments, self._rules), self.is_interrupted
         # The overlap calls `is_interrupted` before the policy acts ahead; `bool()` is false.
         return self._overlap.steps(self._stage, self.n_steps, self.is_interrupted, randomly=randomly), bool
@@ -566,7 +566,8 @@ class Worker(Responder):
         all_envs = range(self.host.spec.num_envs)
         self.bound.begin(all_envs)
         self._rules.limit.restart(all_envs)
-        self._overlap.begin()
+        if self._overlap is not None:
+            self._overlap.begin()
         self._ids.begin()
         self._reset_due = False
 

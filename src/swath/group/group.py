@@ -426,6 +426,35 @@ class Counters:
         return (self.frames - self._frames_before) / max(self.seconds, 1e-9)
 
 
+def worker_facts(
+    fleet: Fleet | LocalFleet, numbers: Mapping[int, tuple[int, int, int, int]], *, closed: bool, first: int = 0
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the facts of workers for `stats()`: of all together, and of each.
+
+    Args:
+        fleet: the workers.
+        numbers: frames, life, version, and number of versions behind the newest, by worker.
+        closed: whether the service was shut down.
+        first: index of the first worker in the names of facts.
+    """
+    statuses, of_workers = fleet.statuses(), dict[str, Any]()
+    for worker, values in numbers.items():
+        prefix, state = f"worker_{first + worker}", "closed" if closed else statuses[worker].summary
+        named = zip(("frames", "life", "policy_version", "staleness"), values, strict=True)
+        of_workers |= {f"{prefix}/{name}": value for name, value in named} | {f"{prefix}/state": state}
+    present = [values for worker, values in numbers.items() if statuses[worker].phase != "gone"]
+    together = {
+        "policy_version_min": min((version for _, _, version, _ in present), default=0),
+        "staleness": max((lag for *_, lag in present), default=0),
+        "restarts": fleet.restarts,
+        "workers": len(numbers),
+        "workers_alive": 0 if closed else len(fleet.up),
+        "workers_lost": len(numbers) - len(present),
+        "late": len(fleet.late),
+    }
+    return together, of_workers
+
+
 def viewed(workers: str, aggregate: dict[str, Any], per_worker: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one of the views.
 

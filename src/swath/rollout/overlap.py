@@ -25,16 +25,13 @@ class Overlap:
     """Two halves of the envs of processes, which step while the policy acts for the other half.
 
     Args:
-        halves: two hosts, with the rules of their loops; none if there is no overlap.
+        halves: two hosts, with the rules of their loops.
     """
 
     def __init__(self, halves: Sequence[tuple[Host, Rules]]) -> None:
         self._halves = list(halves)
         self._policies, self._random_policies = list[BoundPolicy](), list[BoundPolicy]()
-        self._middle = halves[0][0].spec.num_envs if halves else 0
-
-    def __bool__(self) -> bool:
-        return bool(self._halves)
+        self._middle = halves[0][0].spec.num_envs
 
     def act_with(self, bind: Callable[[Leaves, HostSpec], BoundPolicy], observation: Leaves) -> None:
         """Act with a policy, which takes over the recurrent state of the last one.
@@ -43,7 +40,7 @@ class Overlap:
             bind: binds it to the envs of a half, given an example of their observations.
             observation: leaves `[B, …]`, an example.
         """
-        pairs = zip(self._halves, self._split(observation), strict=False)
+        pairs = zip(self._halves, self._split(observation), strict=True)
         policies = [bind(rows, host.spec) for (host, _), rows in pairs]
         for policy, last in zip(policies, self._policies, strict=False):
             policy.take_over(last)

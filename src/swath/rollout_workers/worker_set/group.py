@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeAlias
 
 from swath.errors import FleetFailed, PayloadLost, WorkerLate, WorkerLost
-from swath.group.group import Request, WorkerGroup
+from swath.group.group import Request, WorkerGroup, worker_facts
 from swath.rollout_workers.batches.sample_batch import MultiAgentBatch, SampleBatch, concat_samples
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.nests import holds_objects, leaves
@@ -339,31 +339,15 @@ class RolloutGroup(WorkerGroup):
 
     def worker_stats(self, *, is_stopped: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return numbers of all workers together, and of each, as `WorkerSet.stats` shows them; both may be empty."""
-        standings = {w: standing for w, standing in self.fleet.statuses().items() if w not in self.removed}
-        if not standings:
+        newest, numbers = self.channel.version, dict[int, tuple[int, int, int, int]]()
+        for worker, status in self.fleet.statuses().items():
+            if worker not in self.removed:
+                version = self.versions[worker]
+                numbers[worker] = self.frames[worker], status.life, version, max(0, newest - version)
+        if not numbers:
             return {}, {}
-        newest, of_workers = self.channel.version, dict[str, Any]()
-        for worker, standing in standings.items():
-            version, name = self.versions[worker], f"worker_{worker}"
-            of_workers[f"{name}/frames"] = self.frames[worker]
-            of_workers[f"{name}/life"] = standing.life
-            of_workers[f"{name}/policy_version"] = version
-            of_workers[f"{name}/staleness"] = max(0, newest - version)
-            of_workers[f"{name}/state"] = "closed" if is_stopped else standing.summary
-        present = self.ids()
-        oldest = min((self.versions[worker] for worker in present), default=0)
-        together = {
-            "policy_version": newest,
-            "policy_version_min": oldest,
-            "staleness": max(0, newest - oldest),
-            "workers": len(standings),
-            "restarts": self.fleet.restarts,
-            "workers_alive": 0 if is_stopped else len(self.fleet.up),
-            "workers_lost": len(standings) - len(present),
-            "late": len(self.fleet.late),
-            "fragments_lost": self.fragments_lost,
-        }
-        return together, of_workers
+        together, of_workers = worker_facts(self.fleet, numbers, closed=is_stopped)
+        return {"policy_version": newest, **together, "fragments_lost": self.fragments_lost}, of_workers
 
     def _require_few_deaths(self) -> None:
         """Raise `FleetFailed` if too many workers died in a row."""
