@@ -21,14 +21,11 @@ from swath.workers.create import backend
 def off_ray(monkeypatch):
     """Return a function that gives `RayCollector` workers in another place, where they start at once."""
 
-    def refuse(size):
-        raise TypeError(f"workers on Ray cannot see {size} numbers of this process")
-
     def place(name="inline"):
         def create(kind, *, preload=(), bare=False, options=None):
             places = backend(name if kind == "ray" else kind, preload=preload, bare=bare)
             if kind == "ray":
-                monkeypatch.setattr(places, "shared_counters", refuse)
+                monkeypatch.setattr(places, "shared_counters", lambda size: None)
             return places
 
         monkeypatch.setattr(service, "backend", create)

@@ -232,8 +232,7 @@ class BackendContract:
 
     def test_a_worker_at_work_sees_numbers_that_change(self, backend, worker):
         if not self.watches:
-            with pytest.raises(TypeError, match="memory of this process"):
-                backend.shared_counters(2)
+            assert backend.shared_counters(2) is None
             return
         numbers = backend.shared_counters(2)
         ticket = backend.call(worker, "until", numbers, 1, 5)

@@ -81,7 +81,7 @@ def bench(
     make, console = find_env(env, kwargs), options.start_console()
     import torch
 
-    from swath.cli.parts import describe_speed, find_policy
+    from swath.cli.parts import describe_speed, find_policy, make_collector
     from swath.rollout.hosts.sources import Source, make_env
     from swath.rollout.hosts.vector import is_vector_env
     from swath.workers.create import backend as backend_named
@@ -106,9 +106,12 @@ def bench(
     with run_errors(env), fork_server, console.status("") as status:
         for turn, setting in enumerate(settings * rounds):
             status.update(f"{turn + 1} of {len(settings) * rounds}: {options.describe_workers(*setting)}")
-            config = _config_of(setting, env, kwargs, env_processes)
-            rate, plans["env and policy"] = _rate(config, actor, setting[-1], batch, seconds)
-            rates[setting].append(rate)
+            config, envs_per_worker = _config_of(setting, env, kwargs, env_processes), setting[-1]
+            size = config.workers * config.envs
+            frames = ceil(batch / size) * size
+            with make_collector(config, actor, frames_per_batch=frames, envs_per_worker=envs_per_worker) as collector:
+                rates[setting].append(frames_per_second(collector, seconds))
+                plans["env and policy"] = collector.stats().get("plan", "")
     table = options.make_table("backend", "workers", "envs each", "frames/s", "lowest", "highest")
     for setting, samples in rates.items():
         cells = ["-" if value is None else str(value) for value in setting]
@@ -150,13 +153,3 @@ def _config_of(
     return options.CollectionConfig(
         env, envs=envs or 1, workers=workers, backend=backend, env_kwargs=kwargs, env_processes=env_processes
     )
-
-
-def _rate(
-    config: options.CollectionConfig, actor: Any, envs: int | None, batch: int, seconds: float
-) -> tuple[float, str]:
-    from swath.cli.parts import make_collector
-
-    size = config.workers * config.envs
-    with make_collector(config, actor, frames_per_batch=ceil(batch / size) * size, envs_per_worker=envs) as collector:
-        return frames_per_second(collector, seconds), collector.stats().get("plan", "")

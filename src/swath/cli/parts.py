@@ -134,19 +134,12 @@ def find_device(name: str) -> torch.device:
 
 def make_collector(config: CollectionConfig, policy: Any, **settings: Any) -> Collector:
     """Return a collector of a command; each worker adds its share to every batch."""
-    place: dict[str, Any] = {"policy_device": config.device}
+    keywords: dict[str, Any] = {name: getattr(config, name) for name in ("env_processes", "seed", "on_env_error")}
+    device = "cpu" if config.backend == RAY else config.device  # every node has a CPU
+    keywords |= {"envs_per_worker": config.envs, "storing_device": "cpu", "policy_device": device}
     if config.backend != INLINE:
-        place |= {"backend": config.backend, "num_collectors": config.workers, "sync": True}
-    if config.backend == RAY:
-        place["policy_device"] = "cpu"  # which every node has
-    shared = {
-        "envs_per_worker": config.envs,
-        "env_processes": config.env_processes,
-        "seed": config.seed,
-        "on_env_error": config.on_env_error,
-    }
-    keywords = {**shared, "storing_device": "cpu", **place, **settings}
-    return Collector(find_env(config.env, config.env_kwargs), policy, **keywords)
+        keywords |= {"backend": config.backend, "num_collectors": config.workers, "sync": True}
+    return Collector(find_env(config.env, config.env_kwargs), policy, **{**keywords, **settings})
 
 
 def make_evaluator(config: RunConfig, policy: NetworkPolicy) -> Evaluator:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextvars import copy_context
 from typing import Any, Self
 
@@ -24,7 +24,7 @@ from swath.collectors.options import (
     whole_number,
     with_method,
 )
-from swath.collectors.remote import call_at, follow, paired
+from swath.collectors.remote import ArgLists, KwargLists, call_at, follow, paired
 from swath.collectors.state import load_fleet
 from swath.nearest import with_options
 
@@ -186,12 +186,7 @@ class Collector(InThisProcess):
         with self.collection.access.control():
             return follow(self, path)
 
-    def map_fn(
-        self,
-        method_name: str,
-        list_of_args: Sequence[Sequence[Any]] | None = None,
-        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[Any]:
+    def map_fn(self, method_name: str, list_of_args: ArgLists = None, list_of_kwargs: KwargLists = None) -> list[Any]:
         """Call a method once per entry; once without arguments if there are no lists.
 
         Raises:

@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 
 from swath.collectors.messages import FragmentRequest, Head, Tally
-from swath.collectors.options import Automatic
+from swath.collectors.options import AnyOptions
 from swath.errors import Closed
 from swath.group.group import Counters, Request, WorkerGroup
 from swath.group.local import LocalFleet
@@ -72,17 +72,16 @@ class Fragments(WorkerGroup):
     Args:
         fleet: the workers.
         channel: their weights.
+        options: of the collection.
         shares: frames of one request, by worker; the rows of synchronous batches.
-        total: frames after which the run ends; `None` for no end.
-        max_staleness: most versions that a fragment may be behind; `None` for any.
-        automatic: when the policy's weights are published.
-        publish: publishes them.
-        records: what is known of workers, by index.
+        records: counts of each worker, by index.
+        publish: publishes the policy's weights.
         stop_numbers: numbers that workers see while they work, one each; a worker ends its fragment at its next step
             once its number has reached the request's. `None` where fragments cannot be ended early.
         writing: whether workers write to the replay buffer themselves.
 
     Attributes:
+        total: frames after which the run ends; `None` for no end.
         random_batches: how many of the next batches are random.
         counters: totals.
         tallies: what each life has counted.
@@ -94,22 +93,19 @@ class Fragments(WorkerGroup):
         self,
         fleet: Fleet | LocalFleet,
         channel: Channel,
+        options: AnyOptions,
         shares: Mapping[int, int],
-        *,
-        total: int | None = None,
-        max_staleness: int | None = None,
-        automatic: Automatic | None = None,
-        publish: Callable[[], Any] = lambda: None,
-        records: Mapping[int, WorkerRecord] | None = None,
+        records: Mapping[int, WorkerRecord],
+        publish: Callable[[], Any],
         stop_numbers: Shared | None = None,
+        *,
         writing: bool = False,
     ) -> None:
         super().__init__(fleet, channel)
-        self.shares, self.total, self.max_staleness, self.writing = shares, total, max_staleness, writing
-        self.records = defaultdict[int, WorkerRecord](WorkerRecord) if records is None else records
+        self.shares, self.records, self.writing, self.total = shares, records, writing, options.end
         self.counters, self.random_batches, self.fragments_lost, self.pause_count = Counters(), 0, 0, 0
         self.tallies = defaultdict[Name, Tally](Tally)
-        self._automatic, self._publish = automatic or Automatic(), publish
+        self._automatic, self._publish, self._max_staleness = options.automatic, publish, options.max_staleness
         self._stop_numbers, self._ended, self._drawn = stop_numbers, set[Name](), False
 
     # ---- requests
@@ -194,9 +190,9 @@ class Fragments(WorkerGroup):
     def drop_if_stale(self, request: Request) -> bool:
         """Count a fragment whose weights are too old; return whether to drop it."""
         version = head_of(request).version
-        if self.max_staleness is None or request.purpose.randomly:
+        if self._max_staleness is None or request.purpose.randomly:
             return False
-        if self.channel.newest_version(request.worker) - version <= self.max_staleness:
+        if self.channel.newest_version(request.worker) - version <= self._max_staleness:
             return False
         if request.deliver_if_stale:
             self.counters.overdue()

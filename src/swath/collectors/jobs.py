@@ -6,7 +6,7 @@ create_env_fn, policy, options ─▶ WorkerRequest per worker, policies and env
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -141,11 +141,7 @@ def worker_requests(
             if not only_source:
                 raise TypeError("policy and policy_factory are both given; give one or the other")
             actor = None
-        copies, keep_float64 = worker_options.envs_per_worker, worker_options.keep_float64
-        number, timeout_s = worker_options.env_processes, worker_options.step_timeout_s
-        reads = partial(info_reader, worker_options.info_keys) if worker_options.info_keys else None
-        processes = env_processes(number, timeout_s, options.init_fn, reads)
-        source = Source(env, worker_options.env_kwargs, copies, keep_float64=keep_float64, processes=processes)
+        source = _source_of(env, worker_options, options.init_fn)
         if source.is_instance and worker_options.on_env_error == "restart":
             raise ValueError("on_env_error='restart' rebuilds the env: pass an id or a callable, not an instance")
         if not in_process:
@@ -157,6 +153,14 @@ def worker_requests(
         request = WorkerRequest(source, actor, worker_options, frames, in_process, lazy_seed, draws_first, **common)
         requests.append(request)
     return requests
+
+
+def _source_of(env: Any, options: WorkerOptions, init_fn: Callable[[], Any] | None) -> Source:
+    """Return the source of a worker's envs."""
+    reads = partial(info_reader, options.info_keys) if options.info_keys else None
+    processes = env_processes(options.env_processes, options.step_timeout_s, init_fn, reads)
+    keep_float64, copies = options.keep_float64, options.envs_per_worker
+    return Source(env, options.env_kwargs, copies, keep_float64=keep_float64, processes=processes)
 
 
 def _draw_lazy_seed(policy: Any, backend: str | None) -> int | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, ClassVar, Self
 
 import numpy as np
@@ -13,7 +13,7 @@ from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
 from swath.collectors.jobs import sources_of, spread, worker_requests
 from swath.collectors.options import AnyOptions, MultiOptions
-from swath.collectors.remote import TRAJ_POOL, paired
+from swath.collectors.remote import TRAJ_POOL, ArgLists, KwargLists, paired
 from swath.collectors.state import COUNTERS, load_fleet
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
@@ -54,12 +54,7 @@ class ManyWorkers(BaseCollector):
         group = self.collection.open_group
         return list(group.call_each(group.to_all("get_distant_attr", path)).values())
 
-    def map_fn(
-        self,
-        method_name: str,
-        list_of_args: Sequence[Sequence[Any]] | None = None,
-        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[Any]:
+    def map_fn(self, method_name: str, list_of_args: ArgLists = None, list_of_kwargs: KwargLists = None) -> list[Any]:
         """Call a method of every worker, each with its own arguments; return the answers in order of workers.
 
         Workers that are being replaced are waited for; those that are gone for good are left out.

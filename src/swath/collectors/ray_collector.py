@@ -78,7 +78,7 @@ class RemoteCollector(Responder):
     def __init__(self, request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
         super().__init__(request)
         keywords = {"frames_per_batch": request.frames, "worker_idx": request.worker, **keywords}
-        self._collector = kind(request.source.env, request.policy, **keywords)
+        self._root = self._collector = kind(request.source.env, request.policy, **keywords)
         self._collection = self._collector.collection
         self._episodes = self._collection.counters.episodes = DrawnEpisodes()
         self._ends_with_env &= isinstance(self._collector, Collector)  # others replace their workers themselves
@@ -95,10 +95,6 @@ class RemoteCollector(Responder):
         except BaseException:
             self.close()
             raise
-
-    @property
-    def _root(self) -> Any:
-        return self._collector
 
     def describe(self) -> Description:
         """Return the shapes of its batches and weights."""

@@ -16,7 +16,7 @@ import re
 import threading
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from swath.collectors.delivery import ReplayWriter
 from swath.collectors.messages import Seeding, Tally, WorkerRequest
@@ -31,6 +31,11 @@ from swath.workers.outcome import Error
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
 _PARSING = threading.Lock()
+
+# The positional and the keyword arguments of several calls of a method.
+ArgLists: TypeAlias = Sequence[Sequence[Any]] | None
+KwargLists: TypeAlias = Sequence[Mapping[str, Any]] | None
+
 _PART = r"\.?([A-Za-z_]\w*)|\[([^\]]+)\]"
 _PATH = rf"(?!\.)(?:{_PART})+"
 
@@ -72,9 +77,7 @@ def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     return found
 
 
-def paired(
-    list_of_args: Sequence[Sequence[Any]] | None, list_of_kwargs: Sequence[Mapping[str, Any]] | None, n: int
-) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
+def paired(list_of_args: ArgLists, list_of_kwargs: KwargLists, n: int) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
     """Return the arguments of each call; of `n` calls without arguments if there are no lists.
 
     Raises:
@@ -112,6 +115,7 @@ class Responder(Member):
 
     def __init__(self, request: WorkerRequest) -> None:
         self._built_by, self.hooks = request.built_by, request.hooks
+        self._root: Any = self  # where paths begin
         self._ends_with_env = request.options.on_env_error == "restart" and not request.in_process
         self._writer: ReplayWriter | None = None
 
@@ -164,11 +168,6 @@ class Responder(Member):
         """Close the envs."""
         self.close()
 
-    @property
-    def _root(self) -> Any:
-        """Return the object at which paths begin."""
-        return self
-
     def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
         """Follow a path and call what it leads to, or return it."""
         return call_at(self._root, attr_path, args, kwargs)
@@ -177,12 +176,7 @@ class Responder(Member):
         """Return what a path leads to."""
         return follow(self._root, path)
 
-    def map_fn(
-        self,
-        method_name: str,
-        list_of_args: Sequence[Sequence[Any]] | None = None,
-        list_of_kwargs: Sequence[Mapping[str, Any]] | None = None,
-    ) -> list[Any]:
+    def map_fn(self, method_name: str, list_of_args: ArgLists = None, list_of_kwargs: KwargLists = None) -> list[Any]:
         """Call a method once per entry; see the collector's `map_fn`."""
         calls = paired(list_of_args, list_of_kwargs, 1)
         return [call_at(self._root, method_name, args, kwargs) for args, kwargs in calls]

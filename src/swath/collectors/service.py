@@ -10,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -26,7 +26,7 @@ from swath.group.local import Access, LocalChannel, LocalFleet
 from swath.owner import Owner
 from swath.rollout.hosts.sources import claim, require_unused, used_by_others
 from swath.weights.channel import Channel
-from swath.workers.base import Handle, Shared
+from swath.workers.base import Handle
 from swath.workers.create import backend
 from swath.workers.fleet import Fleet
 from swath.workers.fleet_state import FIRST_LIFE
@@ -388,21 +388,9 @@ def assemble(
         if options.in_order:
             require_equal(jobs.described)
             require_joinable(jobs.described, options.cat_dim)
-        stop_numbers: Shared | None = None
-        with suppress(TypeError):  # workers elsewhere cannot see memory of this process
-            stop_numbers = places.shared_counters(len(requests))
-        group = Fragments(
-            fleet,
-            channel,
-            {worker: description.frames for worker, description in sorted(jobs.described.items())},
-            total=options.end,
-            max_staleness=options.max_staleness,
-            automatic=options.automatic,
-            publish=publish,
-            records=jobs.records,
-            stop_numbers=stop_numbers,
-            writing=jobs.writing is not None,
-        )
+        shares = {worker: description.frames for worker, description in sorted(jobs.described.items())}
+        stop_numbers, writing = places.shared_counters(len(requests)), jobs.writing is not None
+        group = Fragments(fleet, channel, options, shares, jobs.records, publish, stop_numbers, writing=writing)
         weights = WeightPublisher(group, jobs, access, member)
         collection = CollectorService(options, group, jobs, access, weights)
         if options.in_process:

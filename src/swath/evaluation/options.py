@@ -35,6 +35,8 @@ Place = Literal["thread", "process", "ray"]
 _MAX_ROUNDS = 10
 _IN_PROCESS = "MultiSyncCollector"
 _TRAJECTORY_SETTINGS = ("traj_format", "storing_device", "postproc")
+_COUNTS = ("num_trajectories", "num_workers", "max_steps", "frames_per_batch", "num_envs", "max_trajectories")
+_TIME_LIMITS = ("timeout_s", "step_timeout_s", "start_timeout_s", "placement_timeout_s")
 _SET_BY_SWATH = ("max_restarts", "max_task_retries", "max_concurrency", "concurrency_groups", "lifetime", "num_gpus")
 
 # Settings of collectors that evaluation fixes, and the values that agree with it.
@@ -174,18 +176,9 @@ class EvaluatorOptions:
         as_exploration(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)
         keys_of("done_keys", self.done_keys)
-        least_one = ("num_trajectories", "num_workers", "max_steps", "frames_per_batch", "num_envs", "max_trajectories")
-        self._check(count, *least_one, "max_video_bytes")
+        self._check(count, *_COUNTS, "max_video_bytes")
         self._check(partial(count, minimum=0), "retries", "record_video")
-        self._check(
-            positive,
-            "timeout_s",
-            "step_timeout_s",
-            "start_timeout_s",
-            "placement_timeout_s",
-            "until_ci_halfwidth",
-            "video_fps",
-        )
+        self._check(positive, *_TIME_LIMITS, "until_ci_halfwidth", "video_fps")
         self._check_together()
         _ = self.policy_device
         if self.place == "thread" and self.init_fn is not None:
@@ -293,13 +286,11 @@ class EvaluatorOptions:
         """
         env, kwargs = self.env, self.settings.create_env_kwargs
         processes = env_processes(self.env_processes, self.step_timeout_s, self.init_fn)
+        common: dict[str, Any] = {"keep_float64": self.keep_float64, "processes": processes}
 
         def source_of(entry: Any, copies: int | None = None) -> Source:
             render = {"render_mode": "rgb_array"} if self.record_video and isinstance(entry, str) else {}
-            keep_float64 = self.keep_float64
-            return Source(
-                entry, {**render, **kwargs}, copies, "num_envs", keep_float64=keep_float64, processes=processes
-            )
+            return Source(entry, {**render, **kwargs}, copies, "num_envs", **common)
 
         if is_from_stable_baselines(type(env), "VecEnv"):
             env = AsVectorEnv(env)

@@ -213,8 +213,7 @@ class Reporter:
         """Return the entry `video` or write files; also return the attributes of the result about films."""
         options = self._options
         films = [report.film for report in reports]
-        frames = {number: film.frames[number] for film in films for number in film.frames}
-        frames = {number: frames[number] for number in sorted(frames)}
+        frames = dict(sorted(filmed for film in films for filmed in film.frames.items()))
         about: dict[str, Any] = {
             "video_lengths": tuple(map(len, frames.values())),
             "video_truncated": any(film.truncated for film in films),
