@@ -107,8 +107,8 @@ def bench(
         for turn, setting in enumerate(settings * rounds):
             status.update(f"{turn + 1} of {len(settings) * rounds}: {options.describe_workers(*setting)}")
             config, envs_per_worker = _config_of(setting, env, kwargs, env_processes), setting[-1]
-            size = config.workers * config.envs
-            frames = ceil(batch / size) * size
+            step = config.workers * config.envs
+            frames = ceil(batch / step) * step
             with make_collector(config, actor, frames_per_batch=frames, envs_per_worker=envs_per_worker) as collector:
                 rates[setting].append(frames_per_second(collector, seconds))
                 plans["env and policy"] = collector.stats().get("plan", "")
