@@ -101,7 +101,7 @@ def comparison_table(comparison: Comparison, gains: Floats) -> Table:
     """Return a table of the difference between B and A, episode by episode.
 
     Args:
-        comparison: of B with A.
+        comparison: comparison of B with A.
         gains: return of B minus return of A, one per episode.
     """
     table = make_table("B minus A, episode by episode", "")

@@ -88,7 +88,7 @@ def usage_errors(begin: str = "", *kinds: type[Exception]) -> Iterator[None]:
 
     Args:
         begin: first words of the message, for example the name of a file and a colon.
-        kinds: of exceptions; by default bad values, unknown envs, missing packages and errors of the system.
+        kinds: types of exceptions; by default bad values, unknown envs, missing packages and errors of the system.
     """
     from gymnasium.error import Error as EnvError  # not needed by `swath --help`
 

@@ -65,11 +65,11 @@ class CollectionConfig:
         backend: place of the workers; empty: inline for one worker, else processes.
         batch: frames of a batch.
         seed: root of all seeds.
-        device: of the networks.
+        device: device of the networks.
         threads: torch's threads in this process; other processes have one.
         env_kwargs: keywords of the env.
-        env_processes: as of a collector.
-        on_env_error: as of a collector.
+        env_processes: number of env processes, as of a collector.
+        on_env_error: effect of an exception of the env, as of a collector.
 
     Raises:
         UsageError: several workers inline.

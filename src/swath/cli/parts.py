@@ -195,12 +195,12 @@ class RunProgress:
 
     Attributes:
         frames: number of frames in its updates.
-        seconds: of work, over all sessions.
-        version: of the policy's weights.
+        seconds: seconds of work, over all sessions.
+        version: version of the policy's weights.
         evaluation: the last one; its `step` is the frame count of its policy.
         best: the best mean return of an evaluation.
         evaluation_frames: number of frames in all evaluations.
-        evaluation_seconds: of all evaluations.
+        evaluation_seconds: seconds of all evaluations.
     """
 
     frames: int = 0
@@ -219,8 +219,8 @@ class SavedRun:
     Attributes:
         file: the checkpoint.
         config: the run's options.
-        progress: of the run.
-        spaces: of the env's observations and actions.
+        progress: progress of the run.
+        spaces: spaces of the env's observations and actions.
         state: states of the parts by name.
     """
 

@@ -70,7 +70,7 @@ class PendingRow:
     Attributes:
         progress: a copy, of the time of the row.
         metrics: numbers of the row.
-        state: for the checkpoint; `None` for no checkpoint.
+        state: state for the checkpoint; `None` for no checkpoint.
         evaluator: plays the evaluation of this row; `None` for no evaluation.
     """
 
@@ -308,7 +308,7 @@ def run_training(
 
     Args:
         console: shows the run.
-        config: of a new run.
+        config: config of a new run.
         path: the folder or a checkpoint of a run to resume.
         changes: options that differ from the resumed run.
         out: the folder of a new run, or of the copy of a resumed run.

@@ -254,8 +254,8 @@ class BaseCollector(ABC):
         """Publish weights without the weight updater.
 
         Args:
-            weights: as in `update_policy_weights_`.
-            worker_ids: as in `update_policy_weights_`.
+            weights: weights, as in `update_policy_weights_`.
+            worker_ids: workers, as in `update_policy_weights_`.
             model_id: which model.
 
         Returns:
@@ -299,7 +299,7 @@ class BaseCollector(ABC):
         """Take weights from schemes from now on: the newest of each at the start of every batch.
 
         Args:
-            weight_recv_schemes: by model; an earlier one for the same model is shut down.
+            weight_recv_schemes: schemes by model; an earlier one for the same model is shut down.
             synchronize_weights: take the newest now, too, if there is one.
 
         Raises:

@@ -155,7 +155,7 @@ class Collector(InThisProcess):
         """Restore a saved state; new episodes begin in a new life.
 
         Args:
-            state_dict: as `state_dict()` returned it.
+            state_dict: the dict that `state_dict()` returned.
             strict: whether parts may not be missing.
 
         Raises:

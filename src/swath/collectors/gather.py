@@ -37,10 +37,10 @@ class WorkerRecord:
     """Counts of one worker, over all its lives.
 
     Attributes:
-        frames: collected by it.
-        fragments: made by it, also before its state was saved and loaded.
-        next_id: above every trajectory id that it has used.
-        version: with which its last fragment was made.
+        frames: number of frames that it collected.
+        fragments: number of fragments that it made, also before its state was saved and loaded.
+        next_id: a number above every trajectory id that it has used.
+        version: version of the weights that made its last fragment.
         lag: how many versions behind the newest for this worker its last fragment was when it arrived.
         life: the last life number that it has used; it may begin further lives by itself.
         last_request: the life and version of the last request, and the number of requests in a row with these.
@@ -72,7 +72,7 @@ class Fragments(WorkerGroup):
     Args:
         fleet: the workers.
         channel: their weights.
-        options: of the collection.
+        options: options of the collection.
         shares: frames of one request, by worker; the rows of synchronous batches.
         records: counts of each worker, by index.
         publish: publishes the policy's weights.
@@ -86,7 +86,7 @@ class Fragments(WorkerGroup):
         counters: totals.
         tallies: what each life has counted.
         pause_count: number of pauses that last; no further fragments are requested during a pause.
-        fragments_lost: with workers that died, or by their stores.
+        fragments_lost: number of fragments that were lost with workers that died, or by their stores.
     """
 
     def __init__(
@@ -195,7 +195,7 @@ class Fragments(WorkerGroup):
         if self.channel.newest_version(request.worker) - version <= self._max_staleness:
             return False
         if request.deliver_if_stale:
-            self.counters.overdue()
+            self.counters.count_overdue()
         else:
             self.counters.drop(head_of(request).frames)
         return not request.deliver_if_stale
@@ -270,7 +270,7 @@ class Round:
     """A share of every worker.
 
     Attributes:
-        frames: to request, by row.
+        frames: frames to request, by row.
         randomly: whether actions are random.
         requests: the last request for each row.
     """
@@ -297,7 +297,7 @@ class InOrder:
     Args:
         group: the workers, and the requests to them.
         ahead: how many further rounds are requested before one is handed out.
-        min_replies: with this many replies the other fragments of a round end early; `None` waits for all.
+        min_replies: number of replies with which the other fragments of a round end early; `None` waits for all.
     """
 
     def __init__(self, group: Fragments, ahead: int, min_replies: int | None = None) -> None:

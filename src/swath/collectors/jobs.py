@@ -1,4 +1,4 @@
-"""How workers are started: from the arguments of a face to the jobs that build workers and their next lives.
+"""How workers are started: from the arguments of a collector to the jobs that build workers and their next lives.
 
 create_env_fn, policy, options ─▶ WorkerRequest per worker, policies and envs pickled ─▶ WorkerJobs ─▶ Job per life
 """
@@ -51,7 +51,7 @@ def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any
     Args:
         create_env_fn: a source, or a list of one per worker.
         n_workers: how many workers; `None` for the length of the list.
-        name: of that number, for messages.
+        name: name of that number, for messages.
 
     Raises:
         ValueError: no list and no number, an empty list, or a number that is not the length of the list.
@@ -108,9 +108,9 @@ def worker_requests(
     """Return the start-up data of each worker; policies and env instances are pickled for workers elsewhere.
 
     Args:
-        options: of the collection.
+        options: options of the collection.
         envs: the source of each.
-        policy: of all workers; left out where a factory builds it and this is only the source of weights.
+        policy: policy of all workers; left out where a factory builds it and this is only the source of weights.
         shares: frames of one fragment of each.
         settings: options of each worker, if they differ from the collection's; other names are left out.
         **common: further fields of all workers.
@@ -181,7 +181,7 @@ def _pickled_once(done: dict[int, Pickled], value: Any, name: str, instead: str)
     Args:
         done: what was pickled before, by id.
         value: an env or a policy.
-        name: of the value, in messages.
+        name: name of the value, in messages.
         instead: what to pass if it cannot be pickled.
 
     Raises:
@@ -201,12 +201,12 @@ class WorkerJobs:
     Workers elsewhere write to the replay buffer themselves if it has clients; each life of a worker gets its own.
 
     Args:
-        options: of the collection.
+        options: options of the collection.
         requests: what each worker is built from, whatever its life.
 
     Attributes:
         requests: what each worker is built from, by index; workers may be added.
-        options: of the collection.
+        options: options of the collection.
         writing: how workers write to the replay buffer; `None` if this process does, or there is none.
         hooks: called around fragments.
         records: what is known of workers, among it the last life number that each has used: no id is used twice.

@@ -33,7 +33,7 @@ class Description:
         num_envs: B.
         n_steps: T.
         layout: names and extras of its fragments.
-        manifest: of the policy's weights.
+        manifest: manifest of the policy's weights.
         signature: shape behind `[*B, T]` and dtype of each entry of its fragments, in words, as far as they are fixed.
         env_device: where its envs run.
         policy_device: where its policy runs; `None` if it was not set and cannot be found out.
@@ -116,7 +116,7 @@ class FragmentRequest:
 
     Attributes:
         frames: how many to make, rounded up to whole steps; 0 for as many as before.
-        randomly: with random actions.
+        randomly: whether actions are random.
         number: grows with every request to any worker.
         stop_numbers: an int64 array `[W]` shared with the workers; a worker stops at its next step once its entry has
             reached the number. `None` if fragments cannot be ended early.
@@ -140,8 +140,8 @@ class Head:
         frames: how many rows are transitions.
         steps: how many of its T steps were made.
         packed: the episodes that ended in it, as bytes.
-        next_id: above every trajectory id that was used.
-        number: of the fragment in this life, from 1; fragments that were not delivered have numbers, too.
+        next_id: a number above every trajectory id that was used.
+        number: number of the fragment in this life, from 1; fragments that were not delivered have numbers, too.
         since: `next_id` before it was made.
         tally: counts of this life, this fragment included.
         writes: how often the worker has called `extend` for it.
@@ -281,8 +281,8 @@ class WorkerRequest:
     Attributes:
         source: the envs.
         policy: acts in them; `None` where a factory builds it, or for random actions.
-        options: of the worker.
-        frames: of one fragment.
+        options: options of the worker.
+        frames: frames of one fragment.
         in_process: whether it lives in the process of the user, whose policy itself acts.
         lazy_seed: seed of the initial weights of lazy layers of the policy; `None` if it has none.
         draws_first: whether the first call of the policy in a TorchRL env draws from the process's generators, as in
@@ -296,7 +296,7 @@ class WorkerRequest:
         threads: torch's threads in it.
         resources: that its place must have.
         hooks: functions of the user that are called in the worker.
-        expected_description: of its earlier lives, which it must have, too.
+        expected_description: description of its earlier lives, which it must have, too.
         writing: how it writes to a replay buffer, if it does.
         built_by: key of the collector that starts it.
     """
@@ -332,7 +332,7 @@ class Pickled:
     """A pickled value; calling it returns a copy, so that it may take the place of a callable.
 
     Attributes:
-        data: as cloudpickle wrote it.
+        data: bytes that cloudpickle wrote.
     """
 
     data: bytes

@@ -1,9 +1,9 @@
-"""The arguments of collectors: each face takes the fields of one frozen dataclass, which checks itself.
+"""The arguments of collectors: each class takes the fields of one frozen dataclass, which checks itself.
 
 EveryWorker, LocalWorker ──▶ options of a worker
      │            │
-SharedOptions     │          options of all faces
- │     └─▶ LocalOptions      and of faces on this machine
+SharedOptions     │          options of all collectors
+ │     └─▶ LocalOptions      and of collectors on this machine
  │          ├─▶ CollectorOptions
  └─▶ FleetOptions ├─▶ MultiOptions
           └─▶ RayOptions
@@ -293,7 +293,7 @@ class Automatic:
     Attributes:
         each_draw: when the user draws again.
         first_draw: also at the first draw.
-        most_fragments: of a worker on one version, before it picks up a newer one; `None` for no limit.
+        most_fragments: most fragments of a worker on one version, before it picks up a newer one; `None` for no limit.
     """
 
     each_draw: bool = False
@@ -303,9 +303,9 @@ class Automatic:
 
 @dataclass(frozen=True, kw_only=True)
 class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
-    """Options of `Collector(backend=…)`, and of the service behind every face.
+    """Options of `Collector(backend=…)`, and of the service behind every collector.
 
-    Options that the face does not take are at their defaults.
+    Options that its class does not take are at their defaults.
     """
 
     def require_consistent(self, n_workers: int) -> None:

@@ -72,7 +72,7 @@ class RemoteCollector(Responder):
     Args:
         request: its start-up data.
         kind: the class of the collector.
-        keywords: of its constructor, besides env, policy, frames, hooks and index.
+        keywords: keywords of its constructor, besides env, policy, frames, hooks and index.
     """
 
     def __init__(self, request: WorkerRequest, kind: type[Inner], keywords: Mapping[str, Any]) -> None:
@@ -228,7 +228,7 @@ def nest_collector(
         kind: class of the collector.
         request: start-up data of a plain worker.
         further: keywords that only the class has.
-        number: of sub-processes, if it has some; late ones are replaced before the actor is.
+        number: number of sub-processes, if it has some; late ones are replaced before the actor is.
         survival: limits of the outer collector.
     """
     keywords = {name: getattr(request.options, name) for name in WORKER_OPTIONS}
@@ -508,7 +508,7 @@ def _settings_per_worker(
     """Merge the options of a collector with its `collector_kwargs`, by worker.
 
     Args:
-        options: of the collector itself.
+        options: options of the collector itself.
         changed: names of options that are not at their defaults.
         collector_kwargs: keywords of `Collector`, a dict or a list of one per worker.
         n_workers: W.

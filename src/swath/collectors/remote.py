@@ -211,7 +211,7 @@ class Responder(Member):
         """Take the weights of the collector that built this worker. They come with its requests, also without this.
 
         Args:
-            weight_recv_schemes: by model; copies of that collector's schemes.
+            weight_recv_schemes: schemes by model; copies of that collector's schemes.
             synchronize_weights: both values hold.
 
         Raises:

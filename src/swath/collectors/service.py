@@ -44,7 +44,7 @@ class CollectorService:
     """Draws batches from workers until the total is reached. Any thread may call; one draws at a time.
 
     Args:
-        options: of the face.
+        options: options of the collector.
         group: the workers, and the requests to them.
         jobs: how workers are started, and their descriptions.
         access: decides which thread may draw; knows whether the collection is open.
@@ -357,7 +357,7 @@ def assemble(
     """Start the workers, one in this process or a fleet; block until all have built env and policy.
 
     Args:
-        name: of the face.
+        name: name of the collector class.
         options: its own; those that it does not take are at their defaults.
         requests: what each worker is built from.
         publish: publishes the policy's weights.

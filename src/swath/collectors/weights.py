@@ -1,4 +1,4 @@
-"""Weights of a collector: what publishes and receives them, behind the methods of the faces.
+"""Weights of a collector: the object that publishes and receives weights, behind the collector's methods.
 
 weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ published, as one version
                                          └─ within one_version(): kept until its end
@@ -66,7 +66,7 @@ class WeightPublisher:
     Args:
         group: the workers.
         jobs: how workers are started, and their descriptions.
-        access: of the collection.
+        access: access of the collection.
         member: the one worker in this process, if that is where it lives.
 
     Attributes:
@@ -74,7 +74,7 @@ class WeightPublisher:
         updater: the collector's weight updater, if it has one.
         schemes: schemes that send, by model.
         receivers: schemes that receive, by model.
-        key: by which readers find the collector.
+        key: name by which readers find the collector.
     """
 
     def __init__(self, group: Fragments, jobs: WorkerJobs, access: Access, member: Any) -> None:

@@ -86,7 +86,7 @@ class Worker(Responder):
         worker_idx: its index.
         life: which of its lives.
         n_steps: T.
-        version: of the policy's weights.
+        version: version of the policy's weights.
         tally: counts of this life.
         seeding: source of its seeds; `None` if it was never seeded.
         in_background: whether other threads draw from the process's generators; the worker then neither seeds nor

@@ -97,7 +97,7 @@ def bind_policy(
         policy: the policy.
         host: the envs.
         options: the exploration type, and the root of all seeds.
-        device: of the policy's inputs; `None` for the device of the envs.
+        device: device of the policy's inputs; `None` for the device of the envs.
         observation: the first observation.
         playing: the episode that each slot plays, updated before each call of the policy.
         owns_generators: whether no other code draws from the process's generators meanwhile; otherwise noise comes
@@ -164,7 +164,7 @@ class Predictor:
     Attributes:
         state: the second value that the last `predict` returned.
         starts: bool `[B]`: episodes that begin with the next call.
-        keys: of its outputs.
+        keys: keys of its outputs.
     """
 
     has_state = True
@@ -207,7 +207,7 @@ class RowByRow:
     Args:
         rows: the policy, bound once per slot to a single env.
         playing: the episode that each slot plays.
-        root: of the seeds of the noise.
+        root: root of the seeds of the noise.
         device: where the policy runs.
     """
 

@@ -113,7 +113,7 @@ class Evaluator(ServiceOwner):
         """Request an evaluation and return as soon as the weights are copied; `poll` or `wait` returns the result.
 
         Args:
-            weights: as for `evaluate`; they are copied now.
+            weights: weights, as for `evaluate`; they are copied now.
             step: the training step, kept with the result; `None`: the last plus 1.
             weights_dict: weights by model id.
 

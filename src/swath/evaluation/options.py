@@ -227,7 +227,7 @@ class EvaluatorOptions:
         their level. An interval of NaN is never narrow enough.
 
         Args:
-            returns: of all episodes so far.
+            returns: returns of all episodes so far.
             seed: root of the seed of the interval.
         """
         if self.until_ci_halfwidth is None:

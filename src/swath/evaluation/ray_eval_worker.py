@@ -109,9 +109,9 @@ class RayEvalWorker(ServiceOwner):
         """Return a handle of the worker with this name, from any process of the cluster, at once.
 
         Args:
-            name: of the worker.
-            reward_keys: of the rollouts that this handle submits.
-            namespace: of the name; `None` for `"swath"`.
+            name: name of the worker.
+            reward_keys: entries with the rewards of the rollouts that this handle submits.
+            namespace: namespace of the name; `None` for `"swath"`.
 
         Raises:
             RuntimeError: Ray is not installed.

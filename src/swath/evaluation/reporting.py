@@ -43,9 +43,9 @@ class PlayedRounds:
     Attributes:
         rows: the complete episodes, by number.
         stopped: the reason to play no further round.
-        seconds: from the first reset to the last end, of the slowest worker; summed over rounds.
+        seconds: time from the first reset to the last end, of the slowest worker; summed over rounds.
         retries: number of losses, after which the share of a worker was played again.
-        reports: of each worker and round.
+        reports: reports of each worker and round.
         unwritten: failures of recorders in the envs, in words.
     """
 
@@ -63,7 +63,7 @@ class BestWeights:
     Args:
         path: a `.safetensors` file, whose folder also gets the result; or a folder, which gets `best.safetensors` and
             `best.json`.
-        prefix: of the names in results.
+        prefix: prefix of the names in results.
 
     Attributes:
         reward: the best mean return so far; minus infinity if there is none. An existing JSON file sets it.

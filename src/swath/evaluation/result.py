@@ -244,7 +244,7 @@ def compare(
     Args:
         result_a: the reference.
         result_b: the result to compare with it.
-        confidence: of the interval, which has the method of an evaluation's interval.
+        confidence: confidence of the interval, which has the method of an evaluation's interval.
         n_resamples: resamples of the bootstrap.
         seed: root seed of the resampling.
         paired: pair episodes by seed.

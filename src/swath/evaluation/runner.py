@@ -64,7 +64,7 @@ class Runner:
     Attributes:
         host: the envs; after the first reset their plan, if they have one.
         policy: the bound policy; `None` before the first observation.
-        sums: of the episodes that the slots play.
+        sums: sums of the episodes that the slots play.
         shares: the episodes of each slot.
         playing: number of the episode that each slot plays; `None` for an idle slot.
         rows: the complete episodes, by number.

@@ -122,7 +122,7 @@ class EvaluationService:
         """Wait for the oldest unread outcome of the async requests and return it.
 
         Args:
-            timeout: in seconds; `None` for none.
+            timeout: time limit in seconds; `None` for none.
 
         Returns:
             `None` if nothing is pending or unread, or the time has passed.
@@ -212,7 +212,7 @@ class EvaluationService:
         In a fork of the process that began the workers this does nothing.
 
         Args:
-            timeout: in seconds.
+            timeout: time limit in seconds.
             end_shared: whether to end a shared worker, for all drivers.
 
         Raises:
@@ -349,7 +349,7 @@ class ServiceOwner:
         A second call does nothing.
 
         Args:
-            timeout: in seconds.
+            timeout: time limit in seconds.
         """
         self._service.close(timeout)
         self._watch.end()

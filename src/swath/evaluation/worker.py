@@ -78,7 +78,7 @@ class Recording:
     """Keeps every step of every episode of a worker; trajectory ids are the numbers of episodes.
 
     Args:
-        version: of the weights that act.
+        version: version of the weights that act.
     """
 
     def __init__(self, version: int) -> None:
@@ -225,10 +225,10 @@ class Report:
         over: whether the worker has played its part; only then the other fields are set.
         seconds: spent on the round.
         seeding: how far seeds reach.
-        version: of the weights that acted.
+        version: version of the weights that acted.
         rows: complete episodes of the round, by number.
         records: whether transforms of the envs have recorded something to write.
-        film: of its first episodes.
+        film: film of its first episodes.
         steps: batches with all steps of the part's episodes.
         misfit: why the newest weights could not be applied; nothing was played then.
         request: the conditions, for a driver that has not requested the evaluation; `None` if there was no result.

@@ -191,7 +191,7 @@ class EvalWorkers:
         """Close the envs where they live and end the workers; log what closing raises. Also during `perform`.
 
         Args:
-            timeout: in seconds.
+            timeout: time limit in seconds.
             end_shared: whether to end a shared worker, for all drivers.
         """
         until = monotonic() + timeout
@@ -320,7 +320,7 @@ class EvalWorkers:
         """Call workers and return their replies; repeat the call after a loss, and after a `Report` that is not over.
 
         Args:
-            method: of `EvalWorker`.
+            method: name of a method of `EvalWorker`.
             *args: its arguments.
             workers: their indices; `None` for all.
             count_losses: whether losses count as retries.

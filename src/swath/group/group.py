@@ -53,8 +53,8 @@ class Request:
     """A request to one worker. It settles once: with a reply, with an exception, or with the loss of its worker.
 
     Attributes:
-        ticket: of the call.
-        number: of the request; numbers only grow.
+        ticket: ticket of the call.
+        number: number of the request; numbers only grow.
         purpose: why the service made the request.
         reply: the answer, once the request is settled.
         deliver_if_stale: whether the reply is delivered however old its weights are.
@@ -146,7 +146,7 @@ class WorkerGroup:
 
         Args:
             worker: its index.
-            method: of the member.
+            method: name of a method of the member.
             *args: its arguments.
             purpose: why the service makes the request.
         """
@@ -164,7 +164,7 @@ class WorkerGroup:
             requests: the requests to wait for.
             interrupted: ends the wait when it returns true.
             membership: the `membership_version` that the caller knows.
-            timeout: in seconds; `None` for no limit.
+            timeout: time limit in seconds; `None` for no limit.
 
         Raises:
             FleetFailed: too few workers are left, and no request is answered.
@@ -319,7 +319,7 @@ class WorkerGroup:
 
         Args:
             worker: its index.
-            method: of the member.
+            method: name of a method of the member.
             *args: its arguments.
             timed: whether the worker is replaced when this takes longer than `fragment_timeout_s`.
         """
@@ -389,7 +389,7 @@ class Counters:
             self.frames_dropped += frames
             self.batches_dropped += 1
 
-    def overdue(self) -> None:
+    def count_overdue(self) -> None:
         """Count a fragment that is delivered although it is too old; warn once."""
         with self._lock:
             self.batches_overdue += 1

@@ -251,7 +251,7 @@ class LocalChannel(Channel):
 
     Args:
         member: takes them.
-        access: of its fleet.
+        access: access of its fleet.
     """
 
     def __init__(self, member: Any, access: Access) -> None:

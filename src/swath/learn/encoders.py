@@ -167,7 +167,7 @@ class Convolutions(nn.Module):
     images less than 36 pixels high or wide get kernels of 3 pixels.
 
     Args:
-        shape: of one image: `(H, W)`, `(H, W, C)`, or `(C, H, W)` if the first number is less than the last.
+        shape: shape of one image: `(H, W)`, `(H, W, C)`, or `(C, H, W)` if the first number is less than the last.
         dtype: uint8 is divided by 255.
     """
 
@@ -201,7 +201,7 @@ class ImageEncoder(Encoder):
     """uint8 images `[*B, *shape]` to features `[*B, features]`: `Convolutions` and a linear layer.
 
     Args:
-        shape: of one image.
+        shape: shape of one image.
         features: width of the output.
     """
 

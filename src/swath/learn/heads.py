@@ -89,7 +89,7 @@ class MultiCategorical(nn.Module):
 
     Args:
         counts: number of actions of each choice, flat.
-        shape: of one action; `None` is `(K,)`.
+        shape: shape of one action; `None` is `(K,)`.
         start: the first action of each choice, flat; `None` is 0.
     """
 
@@ -169,7 +169,7 @@ class DiagGaussian(nn.Module):
     """Independent normal numbers `[*B, *shape]`; the network's output is their means, then their log-stds.
 
     Args:
-        shape: of one action.
+        shape: shape of one action.
     """
 
     def __init__(self, shape: Sequence[int]) -> None:

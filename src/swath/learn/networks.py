@@ -115,7 +115,7 @@ class ValueNet(nn.Module):
     values across many orders of magnitude", 2016).
 
     Args:
-        network: with one output.
+        network: a network with one output.
         memory: number of updates after which old returns have lost most of their weight.
     """
 

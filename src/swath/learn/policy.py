@@ -37,13 +37,13 @@ class NetworkPolicy(nn.Module):
     dimensions are optional.
 
     Args:
-        network: from features `[*B, D]` to `[*B, head.inputs]`.
+        network: function from features `[*B, D]` to `[*B, head.inputs]`.
         head: turns the network's output into actions.
-        encoder: from the entries of `in_keys` to features; `None` passes the only entry on.
-        critic: from features to values `[*B]`, for a learner.
+        encoder: function from the entries of `in_keys` to features; `None` passes the only entry on.
+        critic: function from features to values `[*B]`, for a learner.
         in_keys: the observation entries, in the encoder's order; last the action mask, if there is one.
-        critic_encoder: from all entries except the mask to the critic's features; the encoder then gets the first
-            ones, as many as it takes. `None`: the critic gets the encoder's features.
+        critic_encoder: function from all entries except the mask to the critic's features; the encoder then gets the
+            first entries, as many as it takes. `None`: the critic gets the encoder's features.
         masked: whether the last entry is an action mask, no input of the encoder: actions with a 0 in it are
             impossible, for sampling, log-probabilities and entropies.
 
@@ -165,7 +165,7 @@ class NetworkConfig:
 
     Attributes:
         hidden: widths of the hidden layers for vector observations, for policy and value each.
-        activation: between them, a name in `swath.learn.networks.ACTIVATIONS`.
+        activation: function between them, a name in `swath.learn.networks.ACTIVATIONS`.
         standardise: whether to standardise float observations by running mean and std.
         image_features: width of the convolutions' output for images, the input of policy and value.
         log_std: initial log-std of continuous actions, in units of half their range.

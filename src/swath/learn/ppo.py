@@ -47,7 +47,7 @@ class LearnerConfig:
 
     Attributes:
         total_frames: frames of the whole training, over which `learning_rate` falls linearly; `None`: it is constant.
-        learning_rate: of Adam, at the start.
+        learning_rate: learning rate of Adam, at the start.
         final_lr_fraction: `learning_rate` at `total_frames`, as a fraction of the first.
         gamma: discount.
         gae_lambda: λ of generalised advantage estimation.
@@ -59,7 +59,7 @@ class LearnerConfig:
         entropy_coef: weight of the entropy bonus.
         max_grad_norm: norm to which gradients are clipped.
         normalise_advantage: whether to normalise the advantages of a batch to mean 0 and std 1.
-        seed: of the order of frames.
+        seed: seed of the order of frames.
 
     Raises:
         ValueError: a setting outside its range; the message names it.
@@ -101,8 +101,8 @@ def default_config(observation_space: Space[Any], action_space: Space[Any]) -> L
     """Return settings of PPO that need no tuning on common tasks of this kind.
 
     Args:
-        observation_space: of one env; tells images from the rest.
-        action_space: of one env.
+        observation_space: observations of one env; tells images from the rest.
+        action_space: actions of one env.
     """
     if any(map(is_image, observation_leaves(observation_space))):
         return LearnerConfig(learning_rate=2.5e-4, epochs=4, clip=0.1, entropy_coef=0.01)
@@ -117,7 +117,7 @@ class PPO:
     The policy is changed in place. Not thread-safe; `update` blocks until done.
 
     Args:
-        policy: with a critic, for example from `make_policy`.
+        policy: a policy with a critic, for example from `make_policy`.
         config: settings; `default_config` chooses them for an action space.
 
     Raises:
@@ -260,7 +260,7 @@ def clipped_surrogate(log_ratio: Tensor, advantage: Tensor, clip: float) -> Tens
 
     Args:
         log_ratio: present log-probability of the actions, minus their log-probability in the batch.
-        advantage: of the actions.
+        advantage: advantage of the actions.
         clip: clip range of the probability ratio around 1.
     """
     ratio = log_ratio.exp()

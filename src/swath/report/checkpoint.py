@@ -56,7 +56,7 @@ def save_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: d
     Args:
         path: the file.
         tensors: contiguous, on the CPU, without common memory.
-        metadata: for the file's header.
+        metadata: texts for the file's header.
 
     Raises:
         OSError: the file could not be written; an old file does not change.

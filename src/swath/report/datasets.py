@@ -143,7 +143,7 @@ class DatasetPart:
     """One batch on disk.
 
     Attributes:
-        name: of its file or folder.
+        name: name of its file or folder.
         frames: number of rows.
         episodes: number of episodes that ended in it.
         files: size in bytes and CRC-32 of each file, by its path in the dataset's folder.
@@ -162,9 +162,9 @@ class DatasetManifest:
     Attributes:
         format: name of the storage of parts.
         settings: settings of the collection as plain values; data of other settings belong in another dataset.
-        parts: in the order of collection.
+        parts: parts in the order of collection.
         state: state of the collection after the last part, as plain values; `None` before the first part.
-        version: of this file's layout.
+        version: version of this file's layout.
     """
 
     format: str
@@ -302,7 +302,7 @@ class Dataset:
         """Compare sizes of a part's files, and optionally their checksums, with the manifest.
 
         Args:
-            index: of the part.
+            index: number of the part.
             verify: compare checksums, too, for which all bytes are read.
 
         Raises:

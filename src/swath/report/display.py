@@ -78,7 +78,7 @@ class Display:
 
         Args:
             stats: `stats("both")` of the collector.
-            losses: of the learner.
+            losses: losses of the learner.
         """
         self._stats, self._lines = stats, stats_lines(stats, losses or {})
         frames, seconds = self._next_line

@@ -207,7 +207,7 @@ def check_lives(batches: Sequence[TensorDictBase], counting: Counting, *, gaps: 
     on: an unfinished fragment of a life that ended is not delivered in part.
 
     Args:
-        batches: in any order, of any number of workers.
+        batches: batches in any order, of any number of workers.
         counting: properties of the envs.
         gaps: frames may be missing, of fragments that were dropped or broken by an exception.
     """

@@ -148,7 +148,7 @@ class RandomScript:
     Attributes:
         shortest: least number of steps of an episode, at least 1.
         longest: largest number of steps.
-        endings: to choose from.
+        endings: endings to choose from.
     """
 
     shortest: int = 1
@@ -200,7 +200,7 @@ class CountingEnv(gym.Env[Any, Any]):
 
     Attributes:
         mark: identity of its last observation.
-        plan: of the present episode; `None` between episodes.
+        plan: plan of the present episode; `None` between episodes.
         seeds: seeds of its resets.
         closed: number of calls of `close`.
     """
@@ -297,7 +297,7 @@ def reward_of(mark: Mark | Sequence[int], action: Sequence[Any]) -> float:
     """Return the reward of the step to `mark` with this action; exact in float32.
 
     Args:
-        mark: of the next observation.
+        mark: mark of the next observation.
         action: one value per action leaf, in its space's dtype.
     """
     env, episode, step = (int(part) for part in mark)

@@ -27,7 +27,7 @@ class Update:
     """Newer weights for a worker; an argument of a request.
 
     Attributes:
-        version: of the worker's weights after the update.
+        version: version of the worker's weights after the update.
         models: shared snapshots by model id; empty if only the version has changed.
     """
 
@@ -76,7 +76,7 @@ class Channel:
         unchanged.
 
         Args:
-            models: by id; other models keep their weights. Without any, only the version changes.
+            models: weights by id; other models keep their weights. Without any, only the version changes.
             workers: indices; `None` for all workers, present and later.
             version: number of the version, as after `load_state_dict`; the next one by default.
         """

@@ -115,7 +115,7 @@ class WeightSyncScheme:
 
     Attributes:
         strategy: the form in which readers get weights.
-        model_id: of the model; `None` before it is known.
+        model_id: id of the model; `None` before it is known.
         worker_idx: index of a reader's collector in a larger one; `None` if it has none.
         initialized_on_sender: whether it is a sender.
         initialized_on_receiver: whether it is a reader of a collector.
@@ -149,7 +149,7 @@ class WeightSyncScheme:
 
         Args:
             name: `"none"` or `"direct"`, `"shared"` or `"thread"`, `"process"` or `"multiprocessing"`, `"ray"`.
-            **keywords: of the scheme's class.
+            **keywords: keywords of the scheme's class.
 
         Raises:
             ValueError: another name.
@@ -170,7 +170,7 @@ class WeightSyncScheme:
         """Set the source of the weights, and the collector that sends them. Collectors set themselves.
 
         Args:
-            model_id: of the model; `"policy"` by default.
+            model_id: id of the model; `"policy"` by default.
             context: the collector; a weak reference is kept.
             model: the module whose weights are sent when none are passed; a weak reference is kept.
             weights: sent when none are passed, instead of a model's.
@@ -206,7 +206,7 @@ class WeightSyncScheme:
         """Become a reader of a collector, as one of its `weight_recv_schemes`.
 
         Args:
-            model_id: of the collector's model.
+            model_id: id of the collector's model.
             context: the collector; a weak reference is kept.
             worker_idx: its index in a larger collector, if it has one.
 
@@ -247,7 +247,7 @@ class WeightSyncScheme:
         """Bring weights into the reader's collector and its workers. May be overridden.
 
         Args:
-            weights: in the form of the strategy.
+            weights: weights in the form of the strategy.
             inplace: must be true.
 
         Raises:

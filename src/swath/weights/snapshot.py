@@ -140,9 +140,9 @@ class Place(NamedTuple):
     """The place of a tensor in the flat buffer of its dtype.
 
     Attributes:
-        dtype: of the buffer.
-        start: in elements.
-        shape: of the tensor.
+        dtype: dtype of the buffer.
+        start: index of the first element.
+        shape: shape of the tensor.
     """
 
     dtype: torch.dtype
@@ -155,7 +155,7 @@ class Snapshot:
     """The weights of one model at one moment.
 
     Attributes:
-        places: of the tensors, by name; shared parameters once.
+        places: places of the tensors, by name; shared parameters once.
         buffers: bytes, one buffer per dtype.
         extras: results of `get_extra_state()`, by name.
     """
@@ -192,7 +192,7 @@ def plan_copy(snapshot: Snapshot, model: Any) -> Callable[[], None]:
     """Check that a snapshot fits a model, and return the function that copies it in.
 
     Args:
-        snapshot: of all weights of the model, or of some; its memory must last until the copy.
+        snapshot: snapshot of all weights of the model, or of some; its memory must last until the copy.
         model: a module, a TensorDict or a dict; its tensors remain the same objects.
 
     Raises:
@@ -261,8 +261,8 @@ class WeightSpec:
     """The shape and dtype of a parameter or buffer.
 
     Attributes:
-        shape: of the tensor.
-        dtype: of the tensor.
+        shape: shape of the tensor.
+        dtype: dtype of the tensor.
         required: false for buffers, which keep their values if they are missing.
         loose: the module does not count it as its state (a cache, say): it also keeps its value if another does not
             fit.
@@ -299,7 +299,7 @@ class Manifest:
 
     Attributes:
         weights: specs of parameters and buffers, each under one name.
-        aliases: for the other names of shared parameters, the name in `weights`.
+        aliases: names in `weights` by the other names of shared parameters.
         extras: names of extra state.
     """
 
@@ -400,7 +400,7 @@ def take_snapshot(source: Any, manifest: Manifest) -> Snapshot | None:
 
     Args:
         source: a module, a TensorDict, or a mapping with string keys, nested or dotted; only read, on any device.
-        manifest: of the model that gets them.
+        manifest: manifest of the model that gets them.
 
     Raises:
         TypeError: not weights.

@@ -224,7 +224,7 @@ class Fleet:
         process that started the workers does nothing.
 
         Args:
-            timeout: in seconds.
+            timeout: time limit in seconds.
             ask: whether to call the workers' `close`.
         """
         if not self._backend.owner.is_here:
@@ -252,9 +252,9 @@ class Fleet:
         """Send a call to one life of a worker and return at once; it answers one call after another.
 
         Args:
-            handle: of `up`. If that life is over the answer is `WorkerLost`.
-            method: of the worker.
-            *args: of the method; `TypeError` if one cannot be pickled.
+            handle: a handle of `up`. If that life is over the answer is `WorkerLost`.
+            method: name of a method of the worker.
+            *args: arguments of the method; `TypeError` if one cannot be pickled.
             timed: whether the worker is killed when the call takes longer than `fragment_timeout_s`, counted from the
                 end of its older calls.
         """
@@ -278,8 +278,8 @@ class Fleet:
         """Wait for an answer, or for an event of a worker, and keep the workers alive meanwhile.
 
         Args:
-            tickets: of calls; may be empty.
-            timeout: in seconds; `None` for none.
+            tickets: tickets of calls; may be empty.
+            timeout: time limit in seconds; `None` for none.
             interrupted: called after each `wake`; true ends the wait. It must not call the fleet.
             known_events: the caller's last `event_count`; later events end the wait. The present one by default.
 
@@ -347,7 +347,7 @@ class Fleet:
 
         Args:
             goal: called with the settled tickets after events are processed; an exception ends the wait.
-            tickets: of calls; each answer is a reason to process events.
+            tickets: tickets of calls; each answer is a reason to process events.
             deadline: returns a reading of the clock.
             interrupted: true ends the wait.
         """

@@ -32,7 +32,7 @@ class WorkerStatus:
 
     Attributes:
         life: number of its life; the next one while it waits.
-        phase: of that life.
+        phase: phase of that life.
         since: start of the phase, or of the last report; for a waiting life, the end of the phase.
         restarts: restarts that count against the worker.
         placed: whether a starting life has its place.

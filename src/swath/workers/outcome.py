@@ -33,7 +33,7 @@ class Error:
     """The call raised, or its worker died. A method may also return one, to say more than an exception does.
 
     Attributes:
-        exception: with its original type, or `WorkerLost`; its traceback travels in a note.
+        exception: the exception, of its original type, or `WorkerLost`; its traceback travels in a note.
         replace_worker: whether the worker cannot go on and must be replaced.
         counts: what the worker has counted so far, if it counts.
     """

@@ -153,7 +153,7 @@ class TicketMonitor:
 
         Args:
             tickets: may be empty.
-            timeout: in seconds; the list is empty then. `None` waits without a limit.
+            timeout: time limit in seconds; the list is empty then. `None` waits without a limit.
             interrupted: called after each `wake`; true ends the wait.
         """
 

@@ -55,7 +55,7 @@ class ProcessHandle(Handle):
         arena: the driver's.
 
     Attributes:
-        pid: of its process, once it has one.
+        pid: id of its process, once it has one.
     """
 
     def __init__(self, job: Job, monitor: TicketMonitor, server: fork_server.ForkServer, arena: Arena) -> None:
@@ -116,17 +116,17 @@ class ProcessHandle(Handle):
 
     def _follow(self) -> None:
         """Settle tickets until it is known how the worker has ended."""
-        overdue, end = False, None
+        was_killed, end = False, None
         while end is None:
             try:
                 end = self._process_message(self._sock.recv(MAX_MESSAGE_BYTES))
             except ConnectionResetError:  # it left calls unread; its earlier messages come now
                 continue
             except TimeoutError:
-                if overdue and self.pid is not None:
+                if was_killed and self.pid is not None:
                     self.kill_reason = f"{self.kill_reason}, and was not seen to end"
                     end = "unknown"
-                overdue = self.kill_reason is not None
+                was_killed = self.kill_reason is not None
             except Exception as error:  # noqa: BLE001  later messages cannot be trusted either
                 self.kill(f"was killed, since what it sent cannot be read: {error!r}")
         self.end(fork_server.in_words(end), end)

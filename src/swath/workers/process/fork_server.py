@@ -201,10 +201,11 @@ class ServerProcess:
         """Fork a worker.
 
         Args:
-            number: of the ticket for the build.
-            name: of the process.
-            fd: of its socket.
-            *fds: of a file with its start-up data, two arenas, standard output and error; and the job's files.
+            number: number of the ticket for the build.
+            name: name of the process.
+            fd: descriptor of its socket.
+            *fds: descriptors of a file with its start-up data, two arenas, standard output and error, and of the job's
+                files.
         """
         sock = socket.socket(fileno=fd)
         process = ForkProcess(target=self._run_worker, args=(number, sock, *fds), name=name)

@@ -62,7 +62,7 @@ class Lane:
         """Receive a number and a value.
 
         Args:
-            deadline: in seconds of `time.monotonic`; `None` waits without a limit.
+            deadline: end of the wait in seconds of `time.monotonic`; `None` waits without a limit.
 
         Raises:
             TimeoutError: the deadline has passed.

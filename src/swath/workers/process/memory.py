@@ -45,8 +45,8 @@ class Payload(NamedTuple):
     Attributes:
         head: its structure; empty if the value is in a block.
         buffers: the memory of its arrays; empty if the value is in a block.
-        start: of the block in the sender's arena.
-        size: of the block, in bytes; 0 for none.
+        start: start of the block in the sender's arena.
+        size: size of the block, in bytes; 0 for none.
         parts: number of parts in the block, one after another behind their sizes.
     """
 
@@ -77,7 +77,7 @@ class MappedFile:
     """A file mapped into this process; mapped again when it has grown.
 
     Args:
-        fd: of the file.
+        fd: descriptor of the file.
         access: whether this process may write, as `mmap` names it.
     """
 
@@ -107,7 +107,7 @@ class Arena(MappedFile):
     """The blocks that this process writes; reused when no lease is left. Used by any thread.
 
     Args:
-        fd: of the file that holds them; a new file by default.
+        fd: descriptor of the file that holds them; a new file by default.
     """
 
     def __init__(self, fd: int | None = None) -> None:

@@ -32,7 +32,7 @@ class WorkerServer:
     """Builds a worker's object and answers requests.
 
     Args:
-        sock: to the driver; a message is one packet.
+        sock: socket to the driver; a message is one packet.
         arenas: files that the driver and this worker write.
         name: the life of the worker.
     """
@@ -48,7 +48,7 @@ class WorkerServer:
         """Build the object unless the initializer failed, then serve calls until the driver disconnects.
 
         Args:
-            number: of the ticket for the build.
+            number: number of the ticket for the build.
             initialized: the outcome of the initializer.
             build: the packed function that builds the object.
 

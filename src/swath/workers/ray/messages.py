@@ -36,9 +36,9 @@ class Setup(NamedTuple):
     Attributes:
         name: the life of the worker.
         path: the driver's search path of modules.
-        variables: of the environment, set before anything is imported.
+        variables: variables of the environment, set before anything is imported.
         threads: torch's.
-        initializer: as `serialize_function` returns it.
+        initializer: bytes of `serialize_function`.
         build: the packed function that builds the object.
     """
 
