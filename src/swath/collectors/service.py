@@ -44,9 +44,8 @@ class CollectorService:
     """Draws batches from workers until the total is reached. Any thread may call; one draws at a time.
 
     Args:
-        options: options of the collector.
         group: the workers, and the requests to them.
-        jobs: how workers are started, and their descriptions.
+        jobs: options of the collector, how workers are started, and their descriptions.
         access: decides which thread may draw; knows whether the collection is open.
         weights: publishes and receives weights.
 
@@ -57,10 +56,9 @@ class CollectorService:
         delivery: turns batches into what the user gets.
     """
 
-    def __init__(
-        self, options: AnyOptions, group: Fragments, jobs: WorkerJobs, access: Access, weights: WeightPublisher
-    ) -> None:
-        self.options, self.group, self.jobs, self.access, self.weights = options, group, jobs, access, weights
+    def __init__(self, group: Fragments, jobs: WorkerJobs, access: Access, weights: WeightPublisher) -> None:
+        options = self.options = jobs.options
+        self.group, self.jobs, self.access, self.weights = group, jobs, access, weights
         self.owner = Owner()
         self.member: Any = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
         self.counters, self.buffer, described = group.counters, options.replay_buffer, jobs.described
@@ -392,7 +390,7 @@ def assemble(
         stop_numbers, writing = places.shared_counters(len(requests)), jobs.writing is not None
         group = Fragments(fleet, channel, options, shares, jobs.records, publish, stop_numbers, writing=writing)
         weights = WeightPublisher(group, jobs, access, member)
-        collection = CollectorService(options, group, jobs, access, weights)
+        collection = CollectorService(group, jobs, access, weights)
         if options.in_process:
             claim(requests[0].source.env, collection)
         if options.seed is not None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from types import ModuleType
 from typing import Any
@@ -98,14 +98,11 @@ def serialize_function(function: Callable[[], Any] | None) -> bytes:
     if function is None:
         return b""
     module = _module_to_inline(function)
-    with pickling(f"initializer={function!r}", "a worker"):
+    with pickling(f"initializer={function!r}", "a worker"), ExitStack() as stack:
         if module is not None:
             cloudpickle.register_pickle_by_value(module)
-        try:
-            return pickled(function)
-        finally:
-            if module is not None:
-                cloudpickle.unregister_pickle_by_value(module)
+            stack.callback(cloudpickle.unregister_pickle_by_value, module)
+        return pickled(function)
 
 
 def run_serialized(function: bytes) -> Outcome:
