@@ -86,6 +86,13 @@ def under_next(key: Key) -> tuple[str, ...]:
     return (NEXT, *as_tuple(key))
 
 
+def in_order(td: Any, order: Iterable[Key]) -> Any:
+    """Return a TensorDict with these entries first, in this order; the entries are not copied."""
+    paths = [*map(as_tuple, td.keys(include_nested=True))]
+    groups = {path[:depth] for path in paths for depth in range(1, len(path))}
+    return td.select(*order, *(path for path in paths if path not in groups), strict=False)
+
+
 def is_private(key: Key) -> bool:
     """Tell whether any level of the key begins with an underscore, so that the entry is not delivered."""
     return any(part.startswith("_") for part in as_tuple(key))

@@ -84,8 +84,8 @@ def test_trajectories_are_equal_with_a_plan_in_a_thread(monkeypatch, name):
 
     plain, planned = evaluate("0"), evaluate("1")
     assert planned[:2] == plain[:2]
-    pairs = zip(plain[2], planned[2], strict=True)
-    assert not [key for first, second in pairs for key in {*first, *second} if first.get(key) != second.get(key)]
+    pairs = [pair for entries in zip(plain[2], planned[2], strict=True) for pair in zip(*entries, strict=True)]
+    assert not [(first[0], second[0]) for first, second in pairs if first != second]
 
 
 def test_a_callback_sees_tensordicts(monkeypatch):

@@ -12,6 +12,8 @@ import gymnasium as gym
 import numpy as np
 import pytest
 import torch
+import torchrl.collectors
+import torchrl_differences
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from tensordict.nn import TensorDictModule
@@ -44,6 +46,7 @@ from torchrl.envs import (
     VecNormV2,
 )
 from torchrl.modules import ProbabilisticActor
+from torchrl_differences import order_of
 
 from swath import Collector, MultiSyncCollector
 from swath.rollout.hosts import transforms
@@ -179,7 +182,17 @@ def build(name, transforms, copies, inner=()):
     return env, make_policy()
 
 
-def batches(monkeypatch, mode, make, seed=0, between=lambda collector, number: None, **options):
+def batches(
+    monkeypatch,
+    mode,
+    make,
+    seed=0,
+    between=lambda collector, number: None,
+    *,
+    n_batches=BATCHES,
+    seeded=True,
+    **options,
+):
     """Return the batches of a collector, the states of all generators after it, and what it says about its plan."""
     monkeypatch.setenv("SWATH_PLANS", mode)
     torch.manual_seed(seed)
@@ -188,9 +201,10 @@ def batches(monkeypatch, mode, make, seed=0, between=lambda collector, number: N
     env, policy = make()
     collector = Collector(env, policy, frames_per_batch=FRAMES, total_frames=-1, **options)
     with collector:
-        collector.set_seed(seed)
+        if seeded:
+            collector.set_seed(seed)
         collected = []
-        for number, batch in zip(range(BATCHES), collector, strict=False):
+        for number, batch in zip(range(n_batches), collector, strict=False):
             collected.append(batch)
             between(collector, number)
         states = torch.get_rng_state().tolist(), np.random.get_state()[1].tolist(), random.getstate()
@@ -198,9 +212,9 @@ def batches(monkeypatch, mode, make, seed=0, between=lambda collector, number: N
 
 
 def form(batch):
-    """Return all of a batch, and names, devices, shapes, dtypes and bytes."""
+    """Return all of a batch in order, and names, devices, shapes, dtypes and bytes."""
     leaves = batch.items(include_nested=True, leaves_only=True)
-    entries = {key: (value.dtype, value.shape, value.device, value.numpy().tobytes()) for key, value in leaves}
+    entries = [(key, value.dtype, value.shape, value.device, value.numpy().tobytes()) for key, value in leaves]
     return batch.batch_size, batch.names, batch.device, batch["next"].names, entries
 
 
@@ -211,6 +225,22 @@ def require_equal(monkeypatch, make, expected_plan="on", **options):
     assert [*map(form, planned)] == [*map(form, plain)]
     assert planned_states == states
     return planned
+
+
+def require_equal_to_torchrl(monkeypatch, make, seed, options):
+    """Compare planned batches with TorchRL's collector, which gives the random numbers of unseeded envs."""
+    torch.manual_seed(seed)
+    env, policy = make()
+    theirs = torchrl.collectors.Collector(env, policy, frames_per_batch=FRAMES, total_frames=-1, **options)
+    expected = [batch.clone() for _, batch in zip(range(2), theirs, strict=False)]
+    states = torch.get_rng_state().tolist()
+    theirs.shutdown()
+    planned, planned_states, _ = batches(monkeypatch, "1", make, seed, n_batches=2, seeded=False, **options)
+    n_random = options.get("init_random_frames", 0) // FRAMES  # without outputs of the policy, which TorchRL has as 0
+    ids = {("collector", "traj_ids")} if options.get("reset_at_each_iter") else set()  # TorchRL leaves the first out
+    torchrl_differences.require_equal(planned[n_random:], expected[n_random:], {("collector", "policy_version"), *ids})
+    assert [*map(order_of, planned)] == [*map(order_of, expected)]
+    assert planned_states[0] == states
 
 
 def is_served_by_torchrl(transforms):
@@ -253,6 +283,8 @@ def test_a_plan_gives_equal_bits(monkeypatch, name, places, copies, seed, option
     assume("max_frames_per_traj" not in options or not {"counter", "limit"} & {*inner, *outer})
     assume(name != "pictures" or "noops" not in inner)  # masked random actions: no plan
     require_equal(monkeypatch, lambda: build(name, outer, copies, inner), seed=seed, **options)
+    if name != "pictures" or "init_random_frames" not in options:  # TorchRL's random actions obey no mask in SerialEnv
+        require_equal_to_torchrl(monkeypatch, lambda: build(name, outer, copies, inner), seed, options)
 
 
 def test_a_limit_of_the_collector_is_counted_by_the_plan(monkeypatch):

@@ -24,6 +24,13 @@ def require_equal(batches, others, ignore=()):
     assert not found, "\n".join(found[:20])
 
 
+def order_of(batch):
+    """Return the keys in order; outputs of the policy after the ids as a set, whose order changes in TorchRL."""
+    keys = [key for key in batch.keys(True, True) if key != ("collector", "policy_version")]
+    n_ordered = keys.index(("collector", "traj_ids")) + 1
+    return keys[:n_ordered], {*keys[n_ordered:]}
+
+
 def _compare(first, second, path, ignore):
     lines = []
     for key in sorted({*first.keys(), *second.keys()}):

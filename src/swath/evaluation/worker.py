@@ -62,7 +62,7 @@ from swath.rollout.hosts.torchrl import EnvOptions
 from swath.rollout.loop import Step
 from swath.rollout.planned import plan_of_env, planned_buffer
 from swath.rollout.plans import NoPlan
-from swath.rollout.policies.binding import build_policy
+from swath.rollout.policies.binding import batch_order, build_policy
 from swath.rollout.policies.calling import device_of, maybe_compile
 from swath.rollout.seeding import PrivateStreams
 from swath.rollout.spaces import Array
@@ -96,10 +96,10 @@ class Recording:
         self._last, spec = step, runner.host.spec
         if self._layout is None and runner.policy is not None:
             if is_open := isinstance(spec, TensorDictSpec):
-                self._buffer = TensorDictBuffer(spec, step.outputs[0], BLOCK_STEPS)
+                self._buffer = TensorDictBuffer(spec, step.outputs[0], BLOCK_STEPS, batch_order(spec.host))
             elif isinstance(runner.host, PlanHost):
                 example = runner.host, runner.policy.keys, step.observation, step.outputs
-                self._buffer = planned_buffer(*example, BLOCK_STEPS)
+                self._buffer = planned_buffer(*example, BLOCK_STEPS, batch_order(runner.host.plain))
             else:
                 self._buffer = Buffer(step.observation, step.outputs, BLOCK_STEPS)
             observed, outputs = spec.observation_keys, runner.policy.keys

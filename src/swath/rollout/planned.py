@@ -29,7 +29,7 @@ from swath.rollout.hosts.torchrl import TorchRLEnv
 from swath.rollout.hosts.verification import CheckedHost, require_same, verify
 from swath.rollout.loop import Actor, LoopState
 from swath.rollout.plans import NoPlan, plans_mode
-from swath.rollout.policies.binding import TensorDictPolicy, bind, keys_of
+from swath.rollout.policies.binding import TensorDictPolicy, batch_order, bind, keys_of
 from swath.rollout.policies.calling import BindingOptions, BoundPolicy
 from swath.rollout.policies.plan import Attributes, modules_of
 from swath.rollout.seeding import GeneratorStates, preserve_generators
@@ -67,7 +67,7 @@ class Planned:
         options: BindingOptions,
     ) -> None:
         require_known_policy(policy, bound)
-        self._plain, self.host = host, plan_of_env(host)
+        self._plain, self._order, self.host = host, batch_order(host, policy), plan_of_env(host)
         self._leaves = self.host.load(root)
         self.policy = plan_of_policy(policy, bound, root, self.host.spec, self._leaves, options)
         self._buffer: Buffer | None = None
@@ -79,7 +79,8 @@ class Planned:
     def buffer(self, n_steps: int) -> Buffer:
         """Return room for fragments of T steps."""
         if self._buffer is None or self._buffer.n_steps != n_steps:
-            self._buffer = planned_buffer(self.host, self.policy.keys, self._leaves, self.policy.example, n_steps)
+            example = self._leaves, self.policy.example
+            self._buffer = planned_buffer(self.host, self.policy.keys, *example, n_steps, self._order)
         return self._buffer
 
     @contextmanager
@@ -240,7 +241,9 @@ def spec_for(bound: TensorDictPolicy, spec: ArraySpec) -> ArraySpec:
     return replace(spec, action=(leaf,))
 
 
-def planned_buffer(host: PlanHost, outputs: Sequence[Key], leaves: Leaves, example: Leaves, n_steps: int) -> Buffer:
+def planned_buffer(
+    host: PlanHost, outputs: Sequence[Key], leaves: Leaves, example: Leaves, n_steps: int, order: Sequence[Key]
+) -> Buffer:
     """Return room for fragments of T steps, which become batches in TorchRL's form.
 
     Args:
@@ -249,9 +252,8 @@ def planned_buffer(host: PlanHost, outputs: Sequence[Key], leaves: Leaves, examp
         leaves: of an observation.
         example: of the outputs.
         n_steps: T.
+        order: keys of the batch in order; others come last.
     """
-    others = sorted((key for key in outputs if key != ACTION), key=as_tuple)
-    order = (*keys_of(host.plain.imagine()), *others)
     entries = host.spec.observation_keys, tuple(outputs)
     make_rows = partial(PlannedRows, entries=entries, order=order, batch_shape=host.spec.batch_shape)
     return Buffer(leaves, example, n_steps, make_rows=make_rows)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
-from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple
+from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple, in_order
 from swath.options import TrajFormat
 from swath.rollout.episodes.statistics import worker_of_id
 
@@ -234,10 +234,11 @@ def _copy_stretches(
 
     # Groups of agents keep their further batch dimensions.
     out = like.entries.empty(recurse=True).flatten(0, like.entries.ndim - 1)[0].expand(*shape)
-    for key in like.entries.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor):
+    keys = [*like.entries.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)]
+    for key in keys:
         out.set(key, copy_entry(key))
     out.names = names
-    return out
+    return in_order(out, keys)
 
 
 def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, names: Sequence[str | None]) -> TensorDict:

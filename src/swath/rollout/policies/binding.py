@@ -18,7 +18,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
 from swath.errors import noted
-from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, Key, as_key, as_tuple, is_private, under_next
+from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, TRAJ_IDS, Key, as_key, as_tuple, is_private, under_next
 from swath.options import FinalObservation
 from swath.rollout.buffer import Buffer, TensorDictBuffer, set_all
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_env
@@ -140,6 +140,7 @@ class TensorDictPolicy(BoundPolicy):
     The env raises in its first step if an action is missing: a transform may compute the action from other outputs.
 
     Attributes:
+        policy: the policy.
         spec: properties of the envs.
         draw: writes random actions in place of the policy; `None` to call the policy.
         forms: dtype and shape of its outputs, by key.
@@ -150,7 +151,7 @@ class TensorDictPolicy(BoundPolicy):
 
     def __init__(self, policy: Any, spec: TensorDictSpec, observation: Leaves, options: BindingOptions) -> None:
         root = observation[0].clone()
-        self.spec, self.explores, self.name = spec, True, policy_name(policy)
+        self.policy, self.spec, self.explores, self.name = policy, spec, True, policy_name(policy)
         self.draw: Write | None = None
         super().__init__((), [], Memory(spec.batch_shape))
         self._first: Write | None = None
@@ -370,11 +371,29 @@ def is_called_by_torchrl(policy: Any, *, buffered: bool) -> bool:
     keys = getattr(policy, "out_keys", None) or ()
     if buffered:
         return not keys
-    spec = getattr(policy, "spec", None)
-    if spec is None:
-        return True
-    specs = {as_tuple(key): leaf for key, leaf in spec.items(include_nested=True, leaves_only=True)}
-    return None in specs.values() or any(as_tuple(key) not in specs for key in keys)
+    specified = _specified_keys(policy)
+    return specified is None or any(as_key(as_tuple(key)) not in specified for key in keys)
+
+
+def _specified_keys(policy: Any) -> list[Key] | None:
+    """Return the keys in the spec of a policy; `None` if it has no spec, or an incomplete one."""
+    spec: Any = getattr(policy, "spec", None)
+    if not hasattr(spec, "items"):
+        return None
+    leaves = dict(spec.items(include_nested=True, leaves_only=True))
+    return None if None in leaves.values() else [as_key(as_tuple(key)) for key in leaves]
+
+
+def batch_order(host: Any, policy: Any = None) -> tuple[Key, ...]:
+    """Return keys of a batch in the order of TorchRL's collector, where further outputs of the policy come last.
+
+    In TorchRL their order changes from process to process.
+
+    Args:
+        host: the host of TorchRL's envs.
+        policy: the policy, whose spec may have further keys.
+    """
+    return (*keys_of(host.imagine()), *(_specified_keys(policy) or ()), TRAJ_IDS)
 
 
 def make_buffer(
@@ -386,7 +405,8 @@ def make_buffer(
 ) -> Any:
     """Return a buffer for T steps: a `Buffer`, or a `TensorDictBuffer`, which has the same methods."""
     if isinstance(policy, TensorDictPolicy):
-        return TensorDictBuffer(policy.spec, policy.example[0], n_steps)
+        order = batch_order(policy.spec.host, policy.policy)
+        return TensorDictBuffer(policy.spec, policy.example[0], n_steps, order)
     return Buffer(observation, policy.example, n_steps, final_observation, infos)
 
 
