@@ -136,6 +136,20 @@ def test_cuda_reports_no_wait_within_a_fragment(monkeypatch):
             torch.cuda.set_sync_debug_mode("default")
 
 
+def test_evaluations_give_no_trajectories_without_their_last_observations():
+    def count_frames(batch):
+        return {"rows": int(batch["collector", "mask"].sum())}
+
+    options = {"num_trajectories": 5, "metrics_fn": count_frames}
+    with Evaluator(partial(Simulator, 5, SAME_STEP), Act(), **options) as evaluator:
+        assert evaluator.evaluate()["eval/rows"] == 3 + 4 + 5 + 3 + 4
+    with (
+        Evaluator(partial(Simulator, 5, SAME_STEP, sends_final=False), Act(), **options) as evaluator,
+        pytest.raises(ValueError, match="the env sent no last observation of them"),
+    ):
+        evaluator.evaluate()
+
+
 def test_missing_final_observations_are_refused_with_the_way_out():
     make = partial(Simulator, 4, SAME_STEP, sends_final=False)
     with (

@@ -54,6 +54,9 @@ def test_a_truncated_episode_is_worth_what_would_have_followed_and_a_terminated_
     reward = batch["next", "reward"].flatten()
     after = policy.value((batch["next", "observation"],)).flatten().detach()
     torch.testing.assert_close(rows["value_target"], torch.stack([reward[0], reward[1] + 0.9 * after[1]]))
+    batch["next", "final_observation_missing"] = batch["next", "truncated"]
+    rows = rows_of(batch, policy, LearnerConfig(gamma=0.9))
+    torch.testing.assert_close(rows["value_target"], reward)
 
 
 def test_one_gradient_is_that_of_the_loss_written_out():

@@ -56,6 +56,7 @@ from swath.rollout.hosts.base import (
     frame_rate,
 )
 from swath.rollout.hosts.plan import PlanHost
+from swath.rollout.hosts.results import no_final_observation
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import EnvOptions
@@ -90,9 +91,15 @@ class Recording:
         self._rows: Any = None
 
     def __call__(self, step: Step, slot: int, runner: Runner) -> None:  # noqa: ARG002  all slots are written at once
-        """Keep the step, unless it was kept for an earlier slot."""
+        """Keep the step, unless it was kept for an earlier slot.
+
+        Raises:
+            BadAnswer: an episode ended without its true last observation.
+        """
         if step is self._last:
             return
+        if step.lacks_final:
+            raise no_final_observation()
         self._last, spec = step, runner.host.spec
         if self._layout is None and runner.policy is not None:
             if is_open := isinstance(spec, TensorDictSpec):

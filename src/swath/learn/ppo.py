@@ -142,7 +142,8 @@ class PPO:
     def update(self, batch: TensorDictBase) -> dict[str, float]:
         """Learn from a batch `[*B, T]` that this policy collected with its present weights.
 
-        Truncated frames, and the last frame of each row, bootstrap with the value of their true next observation.
+        Truncated frames, and the last frame of each row, bootstrap with the value of their true next observation; a
+        frame whose `("next", "final_observation_missing")` is true counts as terminated.
         Masked frames are left out.
 
         Returns:
@@ -244,7 +245,7 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: LearnerConfig)
     estimate = GAE(gamma=config.gamma, lmbda=config.gae_lambda, value_network=critic, average_gae=average)
     needed = [keys.ACTION, keys.LOG_PROB, *((NEXT, name) for name in (keys.REWARD, keys.DONE, keys.TERMINATED))]
     needed += [key for entry in policy.in_keys for key in (entry, under_next(entry))]
-    needed += [key for key in (keys.MASK, keys.TRAJ_IDS) if key in batch.keys(include_nested=True)]
+    needed += [key for key in (keys.MASK, keys.TRAJ_IDS, keys.MISSING) if key in batch.keys(include_nested=True)]
     flat = estimate(batch.select(*needed).to(policy.device)).reshape(-1)
     flat = flat if mask is None else flat[flat[keys.MASK]]
     numbers = (keys.LOG_PROB, keys.STATE_VALUE, keys.ADVANTAGE, keys.VALUE_TARGET)

@@ -87,6 +87,13 @@ def test_a_termination_is_worth_nothing_and_a_truncation_its_true_last_state():
     torch.testing.assert_close(out["value_target"], expected)
 
 
+def test_a_truncation_whose_last_state_is_missing_is_worth_nothing():
+    td = batch([[T, T]])
+    td["next", "final_observation_missing"] = ~td["next", "terminated"]
+    out = GAE(gamma=0.5, lmbda=1.0, value_network=Value())(td)
+    torch.testing.assert_close(out["value_target"], td["next", "reward"])
+
+
 @given(batches(masked=True))
 def test_whatever_stands_in_masked_frames_reaches_no_other_frame(td):
     broken = td.clone()

@@ -23,7 +23,18 @@ from tensordict import TensorDict, TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 from torch import nn
 
-from swath.keys import ADVANTAGE, IS_INIT, OBSERVATION, REWARD, STATE_VALUE, TERMINATED, VALUE_TARGET, Key, under_next
+from swath.keys import (
+    ADVANTAGE,
+    IS_INIT,
+    MISSING,
+    OBSERVATION,
+    REWARD,
+    STATE_VALUE,
+    TERMINATED,
+    VALUE_TARGET,
+    Key,
+    under_next,
+)
 from swath.rollout.episodes.reshape import Tensor, per_frame, segment_ends
 
 
@@ -71,9 +82,9 @@ class GAE(nn.Module):
     """Writes `"state_value"`, `"advantage"` and `"value_target"`, `[*B, T, 1]`, into a batch `[*B, T]`.
 
     The batch may be padded or flat. Sums stop at `done`, at the end of a row and where the trajectory id changes;
-    truncated and unfinished episodes bootstrap with the value of the true next observation. Masked frames are 0, and
-    never an input of the network. The network is called once per batch, without gradients: on all observations, and on
-    observations under `"next"` that no other frame has.
+    truncated and unfinished episodes bootstrap with the value of the true next observation, but count as terminated
+    where it is marked as missing. Masked frames are 0, and never an input of the network. It is called once per batch,
+    without gradients: on all observations, and on observations under `"next"` that no other frame has.
 
     Args:
         gamma: discount, in [0, 1].
@@ -105,6 +116,8 @@ class GAE(nn.Module):
         """
         ends, valid = segment_ends(tensordict)
         reward, terminated = (per_frame(tensordict, under_next(name)) for name in (REWARD, TERMINATED))
+        if tensordict.get(MISSING, None) is not None:
+            terminated = terminated | per_frame(tensordict, MISSING)
         reward = reward.masked_fill(~valid, 0)  # a NaN in a masked frame must not reach other frames
         with torch.no_grad():
             values = _values(self.value_network, tensordict, ends, valid)

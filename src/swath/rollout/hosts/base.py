@@ -249,6 +249,11 @@ class DeviceEnds:
         """Return which envs, if they ended, have sent their last observation, `[B]`."""
         return torch.full_like(self.terminated, self.final is not None) if self.sent is None else self.sent
 
+    @property
+    def lacks_final(self) -> bool:
+        """Tell whether the last observation of an env that ended is hidden and not sent; waits for the device."""
+        return self.hides_final and bool((self.ended & ~self.has_final).any())
+
     def read(self) -> tuple[Ends, list[int]]:
         """Return the ends, and the envs whose row is void; waits for the device."""
         void = [] if self.void is None else self.void.nonzero().flatten().tolist()
