@@ -112,7 +112,7 @@ def draw(gather, group):
     """Wait for the next requests and close them, as a service does; `None` if none are expected."""
     while True:
         membership = group.membership_version
-        if (requests := gather.take()) is not None:
+        if (requests := gather.next_requests()) is not None:
             gather.request_ahead()
             gather.finish()
             for request in requests:
@@ -198,7 +198,7 @@ def test_rounds_and_replies_are_whole_once_and_in_order(kind, survival, ahead, f
 def test_requests_that_are_put_back_come_again_but_for_those_that_were_lost(kind):
     group = group_of(Scripted(), 1)
     gather = kind(group, 0)
-    while (first := gather.take()) is None:
+    while (first := gather.next_requests()) is None:
         group.wait(gather.request_missing(), lambda: False, group.membership_version)
     group.close(first[0])
     gather.put_back(first)
@@ -246,7 +246,7 @@ class Toy(Member):
     def __init__(self):
         self.weights, self.version = {}, 0
 
-    def take(self, models, version):
+    def apply_weights(self, models, version):
         if "bad" in models:
             raise ValueError("it does not fit")
         self.weights.update(models)

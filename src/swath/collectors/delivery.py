@@ -171,7 +171,7 @@ class WholeEpisodes:
                 self._last[worker] = head.life, head.number
             self._counters.discard(self._assembler.add({worker: batch for worker, (_, batch) in first.items()}))
 
-    def take_batch(self) -> Any:
+    def next_batch(self) -> Any:
         """Return a batch; `None` if too few episodes are complete."""
         number = self._assembler.ready if self._number is None else self._number
         return self._assembler.take(number, self._layout) if number else None
@@ -356,5 +356,5 @@ class ReplayWriter:
             yield batch
             return
         whole_episodes.add([(0, head, batch)])
-        while (episodes := whole_episodes.take_batch()) is not None:
+        while (episodes := whole_episodes.next_batch()) is not None:
             yield episodes

@@ -305,7 +305,7 @@ class InOrder:
         self._rounds: deque[Round] = deque()
         self._stand_ins = 0
 
-    def take(self) -> list[Request] | None:
+    def next_requests(self) -> list[Request] | None:
         """Return the requests of the first round if all are answered; they are being delivered then.
 
         Raises:
@@ -334,12 +334,12 @@ class InOrder:
         return ready
 
     def put_back(self, requests: Collection[Request]) -> None:
-        """Undo `take`; the requests that were closed meanwhile are made again."""
+        """Undo `next_requests`; the requests that were closed meanwhile are made again."""
         for request in requests:
             request.being_delivered = False
 
     def finish(self) -> None:
-        """End the round that was taken."""
+        """End the round that is delivered."""
         self._rounds.popleft()
 
     def request_missing(self) -> list[Request] | None:
@@ -421,7 +421,7 @@ class AsReady:
         self._last_turn: dict[int, int] = {}
         self._turn = 0
 
-    def take(self) -> list[Request] | None:
+    def next_requests(self) -> list[Request] | None:
         """Return the request whose reply comes next, if one is ready; it is being delivered then.
 
         Raises:
@@ -452,7 +452,7 @@ class AsReady:
         return None
 
     def put_back(self, requests: Collection[Request]) -> None:
-        """Undo `take`; workers whose requests were closed meanwhile are asked again as any other."""
+        """Undo `next_requests`; workers whose requests were closed meanwhile are asked again as any other."""
         for request in requests:
             request.being_delivered = False
             if request.closed:

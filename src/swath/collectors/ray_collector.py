@@ -159,7 +159,7 @@ class RemoteCollector(Responder):
         """Return the model of an id; of a collector with several workers a copy of it."""
         return self._collector.get_model(model_id)
 
-    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+    def apply_weights(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
         self._collection.group.channel.publish(models, version=version)
 

@@ -237,7 +237,7 @@ class CollectorService:
         """Deliver the next batch; where workers write themselves, return once per batch, fragment or write."""
         while True:
             with self.group.lock:
-                batch = None if self.delivery.whole_episodes is None else self.delivery.whole_episodes.take_batch()
+                batch = None if self.delivery.whole_episodes is None else self.delivery.whole_episodes.next_batch()
             if batch is not None:
                 return self.delivery.deliver([batch])
             if self._further_writes:
@@ -267,7 +267,7 @@ class CollectorService:
         while True:
             membership, pauses = group.membership_version, group.pause_count
             with group.lock:
-                if (requests := gather.take()) is not None:
+                if (requests := gather.next_requests()) is not None:
                     try:
                         bodies = self._open(requests)
                         if any(request.closed for request in requests):

@@ -381,7 +381,7 @@ class Worker(Responder):
         """Return the version of its weights."""
         return self.version
 
-    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+    def apply_weights(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
         modules = {model_id: self.module if model_id == POLICY else self.get_model(model_id) for model_id in models}
         changes = [plan_copy(models[model_id], module) for model_id, module in modules.items() if module is not None]

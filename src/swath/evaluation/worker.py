@@ -123,7 +123,7 @@ class Recording:
         if self._filled == BLOCK_STEPS:
             self._seal()
 
-    def take_batches(self) -> list[TensorDictBase]:
+    def pop_batches(self) -> list[TensorDictBase]:
         """Return batches with all steps since the last call, in the order of time."""
         if self._rows is not None:
             self._seal()
@@ -442,7 +442,7 @@ class EvalWorker(Member):
             env_parts.empty_recorders(self.host.env)
             return failures
 
-    def take(self, models: Mapping[str, Snapshot], version: int) -> None:
+    def apply_weights(self, models: Mapping[str, Snapshot], version: int) -> None:
         """Apply newer weights to all models and copies, or to none; `play` then reports why."""
         self._run = self._misfit = None
         self._version = max(self._version + bool(models), version) if self._shared else version
@@ -578,6 +578,6 @@ class EvalWorker(Member):
             rows={number: row for number, row in runner.rows.items() if per_slot or number in episodes},
             records=bool(env_parts.recorders(self.host.env)),
             film=run.film,
-            steps=run.recording.take_batches(),
+            steps=run.recording.pop_batches(),
             request=run.request if per_slot else None,
         )

@@ -35,14 +35,14 @@ class Member(ABC):
     _failed_update: Error | None = None
 
     @abstractmethod
-    def take(self, models: Mapping[str, Any], version: int) -> None:
+    def apply_weights(self, models: Mapping[str, Any], version: int) -> None:
         """Copy weights into the models, into all of them or none, and run this version."""
 
     def answer(self, update: Update | None, method: str, *args: Any) -> Any:
-        """Take newer weights if the request carries some, then call the method; `Error` if they do not fit."""
+        """Apply newer weights if the request carries some, then call the method; `Error` if they do not fit."""
         if update is not None and self._failed_update is None:
             try:
-                self.take(update.opened(), update.version)
+                self.apply_weights(update.opened(), update.version)
             except Exception as error:  # noqa: BLE001  it travels with the answer
                 self._failed_update = Error(error, replace_worker=True)
         return getattr(self, method)(*args) if self._failed_update is None else self._failed_update

@@ -273,5 +273,5 @@ class LocalChannel(Channel):
     def _copy_to_member(self) -> None:
         with super().update_for(FIRST_LIFE) as update:
             if update is not None:
-                self._member.take(update.opened(), update.version)
+                self._member.apply_weights(update.opened(), update.version)
                 self.withdraw(update.models)  # the models have copies
