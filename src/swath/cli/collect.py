@@ -129,7 +129,7 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
     if found is None or found.frames < config.frames:
         with run_errors(env, lambda: "the same command continues"), lock_folder(out, "swath collect"):
             code, found = _collect(config, policy, out, settings, console)
-    parts = f"{len(found.parts)} part{'s' * (len(found.parts) != 1)}"
+    parts = f"{len(found.parts)} part{'' if len(found.parts) == 1 else 's'}"
     contents = f"{found.frames:,} frames, {found.episodes:,} ended episodes, {parts}"
     console.print(f"{out}: {contents}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)
     return code

@@ -128,7 +128,8 @@ def doctor(
         console.print(f"a Collector in this process, {words}: {rate:,.0f} frames/s", soft_wrap=True)
     if not files:
         console.print(describe_speed(plans), soft_wrap=True)
-    console.print(f"{len(findings)} finding{'s' * (len(findings) != 1)}" if findings else "nothing is wrong")
+    ending = "" if len(findings) == 1 else "s"
+    console.print(f"{len(findings)} finding{ending}" if findings else "nothing is wrong")
     return code
 
 

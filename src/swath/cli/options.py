@@ -182,10 +182,11 @@ def flag(name: str) -> str:
 
 def describe_workers(backend: str, workers: int, envs: int | None) -> str:
     """Describe workers: `8 envs`, `2 process workers of 8 envs`, `1 Ray worker of 1 env`."""
-    inside = "one batched env" if envs is None else f"{envs} env{'s' * (envs > 1)}"
+    inside = "one batched env" if envs is None else f"{envs} env{'' if envs == 1 else 's'}"
     if backend == INLINE:
         return inside
-    return f"{workers} {'Ray' if backend == RAY else backend} worker{'s' * (workers > 1)} of {inside}"
+    kind = "Ray" if backend == RAY else backend
+    return f"{workers} {kind} worker{'' if workers == 1 else 's'} of {inside}"
 
 
 def start_console(*, stderr: bool = False) -> Console:

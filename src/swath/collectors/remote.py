@@ -246,7 +246,8 @@ def require_parts(saved: Any, *, has_weights: bool, strict: bool) -> None:
     """
     if not isinstance(saved, Mapping):
         raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
-    missing = [part for part in (*PARTS, *[WEIGHTS] * has_weights) if strict and part not in saved]
+    needed = (*PARTS, WEIGHTS) if has_weights else PARTS
+    missing = [part for part in needed if strict and part not in saved]
     if missing:
         raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore the other parts")
     if strict and not has_weights and WEIGHTS in saved:

@@ -202,5 +202,5 @@ class Evaluator(ServiceOwner):
         """Return a status line."""
         counts, progress, n = self._service.stats(), self._service.progress(), self._options.num_workers
         done = f"{counts['queued']} waiting, {counts['unread']} unread, {counts['completed']} done"
-        workers = f"{n} worker{'s' * (n > 1)}"
-        return f"<Evaluator {self._options.place} {workers}: {progress}{done}{', closed' * self.closed}>"
+        workers = f"{n} worker{'' if n == 1 else 's'}"
+        return f"<Evaluator {self._options.place} {workers}: {progress}{done}{', closed' if self.closed else ''}>"

@@ -183,7 +183,8 @@ def evaluation_line(stats: Mapping[str, Any]) -> str:
     mean, low, high = (float(stats.get(f"{prefix}{MEAN}{end}", nan)) for end in ("", "_ci_low", "_ci_high"))
     interval = "" if isnan(low) else f" [{number(low)}, {number(high)}]"
     step, episodes = stats.get(f"{prefix}/step", 0), stats.get(f"{prefix}/num_episodes", 0)
-    return f"evaluation {number(mean)}{interval}, at step {step:,}, {episodes:,} episode{'s' * (episodes != 1)}"
+    ending = "" if episodes == 1 else "s"
+    return f"evaluation {number(mean)}{interval}, at step {step:,}, {episodes:,} episode{ending}"
 
 
 def _worker_table(stats: Mapping[str, Any]) -> RenderableType:
