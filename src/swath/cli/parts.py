@@ -197,7 +197,7 @@ class RunProgress:
         frames: number of frames in its updates.
         seconds: seconds of work, over all sessions.
         version: version of the policy's weights.
-        evaluation: the last one; its `step` is the frame count of its policy.
+        evaluation: the last evaluation; its `step` is the frame count of its policy.
         best: the best mean return of an evaluation.
         evaluation_frames: number of frames in all evaluations.
         evaluation_seconds: seconds of all evaluations.
@@ -321,7 +321,7 @@ def open_logs(text: str | None, folder: RunFolder, resume_at: int | None, say: C
     """Open the metrics file and the logs.
 
     A run that cannot write `metrics.csv` ends. A log that fails gets no more numbers. Without `--log` the numbers go to
-    TensorBoard's events, if it is installed. The display says so.
+    TensorBoard's events, if it is installed. The display names the logs.
 
     Raises:
         OSError: a file cannot be written, a port is taken, a service begins no run.

@@ -184,7 +184,7 @@ class BaseCollector(ABC):
             static_seed: give every env `seed` itself.
 
         Returns:
-            The seed for another call, whose seeds do not overlap with these; `seed` with `static_seed`.
+            The seed for another call, whose seeds do not overlap with seeds of this call; `seed` with `static_seed`.
         """
         root = whole_number("seed", seed)
         self.collection.seed(root, static=static_seed)
@@ -208,7 +208,7 @@ class BaseCollector(ABC):
         With many workers, each takes them with its next request, between two fragments. With one in this process they
         are copied into the policy at once, or right after the running batch; within draws the user's own module acts,
         so that nothing is copied without weights, and in the background a snapshot of it, which gets the module's
-        present weights. A weight updater replaces all this.
+        present weights. If there is a weight updater, it delivers the weights instead.
 
         Args:
             policy_or_weights: a module, a TensorDict, a dict of tensors, nested or as `state_dict()` gives, or

@@ -43,7 +43,7 @@ class WorkerRecord:
         version: version of the weights that made its last fragment.
         lag: how many versions behind the newest for this worker its last fragment was when it arrived.
         life: the last life number that it has used; it may begin further lives by itself.
-        last_request: the life and version of the last request, and the number of requests in a row with these.
+        last_request: the life and version of the last request, and the number of requests in a row with both.
     """
 
     frames: int = 0

@@ -76,7 +76,7 @@ def signature_of(batch: Any, n_dims: int, path: tuple[Any, ...] = ()) -> dict[An
     Args:
         batch: a TensorDict.
         n_dims: number of leading dimensions that are left out of shapes.
-        path: where the batch is in a larger one.
+        path: path of the batch in a larger batch.
     """
     signature, entries = dict[Any, str](), batch.items()
     if isinstance(batch, LazyStackedTensorDict) and batch.stack_dim >= n_dims:
@@ -168,7 +168,7 @@ class Devices:
     Attributes:
         env: where the env runs; `None` does not move it.
         policy: where the policy runs; `None` does not move it.
-        storing: where batches live; `None` sets no device on them.
+        storing: device of batches; `None` sets no device.
         common: the argument `device`.
     """
 
@@ -280,7 +280,7 @@ class WorkerRequest:
 
     Attributes:
         source: the envs.
-        policy: acts in them; `None` where a factory builds it, or for random actions.
+        policy: the policy that acts in the envs; `None` where a factory builds it, or for random actions.
         options: options of the worker.
         frames: frames of one fragment.
         in_process: whether it lives in the process of the user, whose policy itself acts.
@@ -292,12 +292,12 @@ class WorkerRequest:
         seed: source of its seeds; `None` seeds nothing.
         interrupted: called after each step; true ends the fragment there.
         masked: fragments have a mask, since some may lack rows.
-        make: makes the object that answers requests, if it is not a `Worker`; it is called with this.
+        make: function of this request that builds the object which answers requests; `None` for a `Worker`.
         threads: torch's threads in it.
         resources: that its place must have.
         hooks: functions of the user that are called in the worker.
         expected_description: description of its earlier lives, which it must have, too.
-        writing: how it writes to a replay buffer, if it does.
+        writing: settings of a worker that writes to a replay buffer; `None` for other workers.
         built_by: key of the collector that starts it.
     """
 

@@ -208,7 +208,7 @@ class Responder(Member):
         *,
         synchronize_weights: bool = True,  # noqa: ARG002  the next request brings the newest in any case
     ) -> None:
-        """Take the weights of the collector that built this worker. They come with its requests, also without this.
+        """Take the weights of the collector that built this worker. Its requests bring them also without this call.
 
         Args:
             weight_recv_schemes: schemes by model; copies of that collector's schemes.

@@ -206,7 +206,7 @@ class CollectorService:
 
         Args:
             timeout: how long workers have to close their envs, in seconds.
-            close_env: whether they do; an env that another collector steps by now stays open.
+            close_env: whether envs are closed; an env that another collector steps by now stays open.
 
         Raises:
             WorkerLate: the step of a worker in this process did not return in time; it is closed when that does.
@@ -403,7 +403,7 @@ def assemble(
 
 
 def describe(group: WorkerGroup, workers: Iterable[int]) -> dict[int, Description]:
-    """Return the description of each worker; workers that are not up yet will be as the first that is."""
+    """Return the description of each worker; workers that are not up yet get the first description."""
     answers = group.call("describe") or {0: group.call_first("describe")}
     first = next(iter(answers.values()))
     return {worker: answers.get(worker, first) for worker in workers}

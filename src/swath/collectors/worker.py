@@ -183,8 +183,8 @@ class Worker(Responder):
     def collect(self, request: FragmentRequest) -> Parcel | Error:
         """Make one fragment, and write it if this worker writes itself; an exception is an answer, too.
 
-        The body is the fragment's arrays, or its batch where entries may be anything or a hook sees them. If the worker
-        writes, the writer calls the hook with what is written.
+        The body is the fragment's arrays, or its batch where entries may have any form or a hook gets the batch. If the
+        worker writes, the writer calls the hook with what is written.
         """
         env_errors = self.tally.env_errors
         try:

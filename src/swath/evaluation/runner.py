@@ -153,7 +153,7 @@ class Runner:
         self._continuing.clear()
         self.sums.begin(slots)
         # Idle slots get the seed of the next episode that they would play: a host that gets equal seeds for all envs
-        # derives others.
+        # derives different ones.
         seeds = None if self.seeding == "none" else [self._seed_of(share.start) for share in shares]
         observation = self._call_user(partial(self.host.reset_all, seeds))
         self._limit.restart(slots)

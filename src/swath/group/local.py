@@ -250,7 +250,7 @@ class LocalChannel(Channel):
     """The weights of the one worker, copied into its models at once, or right after the running request.
 
     Args:
-        member: takes them.
+        member: the worker that gets the weights.
         access: access of its fleet.
     """
 
