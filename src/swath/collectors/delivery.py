@@ -174,7 +174,7 @@ class WholeEpisodes:
     def next_batch(self) -> Any:
         """Return a batch; `None` if too few episodes are complete."""
         number = self._assembler.ready if self._number is None else self._number
-        return self._assembler.take(number, self._layout) if number else None
+        return self._assembler.next_batch(number, self._layout) if number else None
 
     def drop(
         self, workers: Iterable[int | None] = (None,), envs: list[int] | None = None, *, complete: bool = True

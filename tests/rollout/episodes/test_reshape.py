@@ -162,7 +162,7 @@ def test_episodes_are_the_same_however_the_fragments_are_cut(cut, count):
     for fragment in td.split(lengths, 1):
         lost += assembler.add({0: fragment})
     assert (lost, assembler.ready) == (dropped, len(complete))
-    while (out := assembler.take(count)) is not None:
+    while (out := assembler.next_batch(count)) is not None:
         for i in range(count):
             episode = complete.pop(0)
             assert torch.equal(out["collector", "mask"][i], torch.arange(out.shape[1]) < len(episode))
@@ -182,7 +182,7 @@ def test_flat_episodes_are_concatenated(cut):
     for fragment in td.split(lengths, 1):
         assembler.add({0: fragment})
     if complete:
-        out = assembler.take(len(complete), "cat")
+        out = assembler.next_batch(len(complete), "cat")
         assert list(out.batch_size) == [sum(map(len, complete))]
         assert out.names == ["time"]
         assert ("collector", "mask") not in out.keys(include_nested=True)
@@ -198,7 +198,7 @@ def test_episodes_complete_at_one_step_come_by_worker_then_env():
     first, second = batch([[F, T], [T, T]]), batch([[T, F], [F, T]])
     first["worker"], second["worker"] = torch.zeros(2, 2), torch.ones(2, 2)
     assembler.add({1: second, 0: first})
-    out = assembler.take(assembler.ready, "cat")
+    out = assembler.next_batch(assembler.ready, "cat")
     assert list(zip(out["worker"].tolist(), out["action"].tolist(), strict=True)) == [
         (0.0, 3),  # step 0: worker 0, env 1
         (1.0, 1),  # step 0: worker 1, env 0
@@ -215,5 +215,5 @@ def test_an_episode_whose_rest_is_lost_is_dropped_and_counted():
     assembler = EpisodeAssembler()
     assert assembler.add({0: td[:, :2]}) == 0
     assert assembler.add({0: td[:, 2:]}) == 3
-    assert actions(assembler.take(1)) == [[5, 6, 7, 8]]
+    assert actions(assembler.next_batch(1)) == [[5, 6, 7, 8]]
     assert assembler.drop(complete=False) == 1

@@ -321,7 +321,7 @@ class EpisodeAssembler:
         self._complete.extend(sorted(complete, key=lambda episode: episode.end))
         return dropped
 
-    def take(self, count: int, layout: TrajFormat = "padded") -> TensorDict | None:
+    def next_batch(self, count: int, layout: TrajFormat = "padded") -> TensorDict | None:
         """Return the next `count` episodes as one new batch, or `None` if there are fewer.
 
         Args:

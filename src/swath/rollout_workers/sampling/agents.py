@@ -94,7 +94,7 @@ class LoneAgents(Agents):
         """Take the env's slot."""
         self._rows = self.slots.rows_of(episode.policy_for())
         self.slots.begin(env, episode)
-        slot = self.slots.take(episode, LONE_AGENT, self._rows)
+        slot = self.slots.add_agent(episode, LONE_AGENT, self._rows)
         assert slot == env
 
     def settle(self, step: Step) -> None:
@@ -321,7 +321,7 @@ class ManyAgents(Agents):
                 if has_ended or agent in episode.slots:
                     continue
                 rows = self.slots.rows_of(episode.policy_for(agent))
-                token = rows.number << _SLOT_BITS | self.slots.take(episode, agent, rows)
+                token = rows.number << _SLOT_BITS | self.slots.add_agent(episode, agent, rows)
                 running[agent] = self._tokens[env][agent] = token
                 self._sorted = [], []
             observed.append(running[agent])

@@ -162,7 +162,7 @@ class PolicyRows:
         """Return the policy's id, as a mapping of all agents."""
         return self.policy_id
 
-    def take(self, labels: Sequence[int], agent: Any) -> int:
+    def open_slot(self, labels: Sequence[int], agent: Any) -> int:
         """Return a slot for an agent that has just appeared, with its first labels: one that is free, or a new one."""
         if not self._free:
             self._free.append(self.size)

@@ -257,10 +257,10 @@ class Slots:
         self.episodes[env] = self.known[episode.episode_id] = episode
         self.episode_starts[env] = self.clocks[env]
 
-    def take(self, episode: Episode, agent: Any, rows: PolicyRows) -> int:
-        """Take a slot for an agent that has just appeared."""
+    def add_agent(self, episode: Episode, agent: Any, rows: PolicyRows) -> int:
+        """Give an agent that has just appeared a slot, and return it."""
         env = episode.env_id
-        slot = rows.take((env, episode.episode_id, len(episode.slots), self.episode_starts[env]), agent)
+        slot = rows.open_slot((env, episode.episode_id, len(episode.slots), self.episode_starts[env]), agent)
         episode.slots[agent] = rows, slot
         return slot
 
