@@ -5,7 +5,7 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import NormalParamExtractor, TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torch import nn
-from torchrl.envs import InitTracker, ParallelEnv, TransformedEnv
+from torchrl.envs import GymEnv, InitTracker, ParallelEnv, TransformedEnv
 from torchrl.modules import AdditiveGaussianModule, ProbabilisticActor, TanhNormal, ValueOperator
 from torchrl_toys import Counting, NestedKeys
 
@@ -136,6 +136,35 @@ def test_a_policy_that_replaces_an_entry_of_the_env_is_called_as_it_is(monkeypat
         return TensorDictSequential(TensorDictModule(nn.Linear(1, 1), ["observation"], ["first"]), Renames())
 
     assert not require_equal(monkeypatch, lambda: Counting((3,)), replaces).startswith("on")
+
+
+class Remembers(TensorDictModuleBase):
+    """Reads its output of the step before, which it does not list among its inputs."""
+
+    in_keys, out_keys = ["first"], ["trace", "action"]
+
+    def forward(self, tensordict):
+        before = tensordict.get("trace", None)
+        tensordict["trace"] = tensordict["first"] if before is None else tensordict["first"] + before / 2
+        return tensordict.set("action", tensordict["trace"].tanh())
+
+
+def remember(first, before):
+    trace = first if before is None else first + before / 2
+    return trace, trace.tanh()
+
+
+LISTED = TensorDictModule(remember, in_keys=["first", "trace"], out_keys=["trace", "action"])
+
+
+@pytest.mark.parametrize("make", [Remembers, lambda: LISTED], ids=["unlisted", "listed"])
+def test_a_policy_that_reads_its_last_output_is_called_as_it_is(monkeypatch, make):
+    def remembering(n_inputs=1):
+        return TensorDictSequential(TensorDictModule(nn.Linear(n_inputs, 1), ["observation"], ["first"]), make())
+
+    assert not require_equal(monkeypatch, lambda: Counting((3,)), remembering).startswith("on")
+    plan = require_equal(monkeypatch, lambda: GymEnv("Pendulum-v1"), lambda: remembering(3), seed=1)
+    assert not plan.startswith("on")
 
 
 def test_workers_elsewhere_have_plans(monkeypatch, fork_server):

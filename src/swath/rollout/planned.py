@@ -20,7 +20,7 @@ from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
 from swath.keys import ACTION, FLAGS, NEXT, REWARD, Key, as_key, as_tuple, is_private
-from swath.rollout.buffer import Buffer, PlannedRows
+from swath.rollout.buffer import Buffer, PlannedRows, set_all
 from swath.rollout.hosts.base import ArraySpec, Host, first_env
 from swath.rollout.hosts.plan import PlanHost
 from swath.rollout.hosts.program import require_known_transforms
@@ -31,7 +31,7 @@ from swath.rollout.loop import Actor, LoopState
 from swath.rollout.plans import NoPlan, plans_mode
 from swath.rollout.policies.binding import TensorDictPolicy, batch_order, bind, keys_of
 from swath.rollout.policies.calling import BindingOptions, BoundPolicy
-from swath.rollout.policies.plan import Attributes, modules_of
+from swath.rollout.policies.plan import Attributes, modules_of, with_other_values
 from swath.rollout.seeding import GeneratorStates, preserve_generators
 from swath.rollout.spaces import Leaves
 
@@ -223,14 +223,19 @@ def plan_of_policy(
         NoPlan: it has no plan, or it gives other bytes or draws than `bound`.
     """
     options = replace(options, first_in_current_mode=False)
-    expected, draws = _call_copy(policy, bound, root, replace(options, plans=False))
+    answer, draws = _call_copy(policy, bound, root, options)
+    # TorchRL leaves the outputs in the root of the next step, where the policy may read them.
+    earlier = with_other_values({key: answer.get(key) for key in bound.forms})
+    later_answer, later_draws = _call_copy(policy, bound, set_all(root.clone(), earlier), options)
     with _preserving(options):
         planned = bind(policy, spec_for(bound, spec), leaves, options)
-        if options.owns_generators and not draws.equals(GeneratorStates(options.device)):
+        states = GeneratorStates(options.device)
+        if options.owns_generators and not (states.equals(draws) and states.equals(later_draws)):
             raise NoPlan("the policy draws other random numbers in a plan")
     if {*planned.keys} != {*bound.forms}:
         raise NoPlan(f"the policy writes {[*bound.forms]}, in a plan {[*planned.keys]}")
-    require_same("the policy's", planned.keys, planned.example, expected)
+    require_same("the policy's", planned.keys, planned.example, answer)
+    require_same("after another step the policy's", planned.keys, planned.example, later_answer)
     return planned
 
 
@@ -306,7 +311,7 @@ def _call_copy(
     trial = copy.deepcopy(policy, {id(tensor): tensor for tensor in policy.parameters()})
     before = Attributes(modules_of(trial))
     with _preserving(options):
-        answer = TensorDictPolicy(trial, bound.spec, [root.clone()], options).example[0]
+        answer = TensorDictPolicy(trial, bound.spec, [root.clone()], replace(options, plans=False)).example[0]
         draws = GeneratorStates(options.device)
     after = Attributes(modules_of(trial))
     if not (before.has_same_values(after) and before.has_same_buffers(after)):

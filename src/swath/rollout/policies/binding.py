@@ -241,12 +241,13 @@ class TensorDictPolicy(BoundPolicy):
             return None
         structure = root.empty(recurse=True)
 
-        def plain(*entries: Any) -> TensorDictBase:
-            return write(set_all(structure.empty(recurse=True), dict(zip(keys, entries, strict=True))))
+        def plain(*entries: Any, earlier: Iterable[tuple[Key, Any]] = ()) -> TensorDictBase:
+            return write(set_all(structure.empty(recurse=True), dict([*zip(keys, entries, strict=True), *earlier])))
 
         within = partial(with_exploration, exploration=options.exploration)
         setting = (tuple(keys), tuple(root.batch_size), options.device, options.exploration, options.owns_generators)
-        return PlannedCall(policy, plain, within, PlanSetting(*setting))
+        hands_on = not self.spec.steps_singly  # roots of separate envs have no entries of the policy
+        return PlannedCall(policy, plain, within, PlanSetting(*setting, hands_on))
 
     def _has_plain_groups(self, root: TensorDictBase) -> bool:
         """Tell whether the root and its groups are no lazy stacks."""

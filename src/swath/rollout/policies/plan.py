@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import inspect
 import logging
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum
 from functools import partial
@@ -32,6 +33,7 @@ from swath.rollout.seeding import GeneratorStates
 
 _log = logging.getLogger("swath")
 _LATER = "its parameters get their shapes with the first call"
+_UNLIKELY = 97  # a value of an output
 _PACKAGES = ("torch", "tensordict", "torchrl", "numpy")
 _CONSTANTS = (int, float, complex, str, bytes, Enum, Tensor, torch.dtype, torch.device, ModuleType, type, type(None))
 
@@ -96,7 +98,8 @@ class PlannedCall:
 
     Args:
         policy: the policy.
-        plain: `f(*inputs)`, which calls the policy with a TensorDict of the inputs, under its exploration type.
+        plain: `f(*inputs)`, which calls the policy with a TensorDict of the inputs, under its exploration type; where
+            envs hand outputs on, `f(*inputs, earlier=entries)` also with entries of the step before.
         within: returns a function of one argument that runs under the exploration type.
         setting: what the plan depends on.
 
@@ -164,14 +167,19 @@ class PlannedCall:
             tracer = Tracer(self._setting, unknown, uses_formulas=uses_formulas)
             difference = trial.compare(self._within(partial(tracer.trace_policy, self._policy)))
             if difference is None:
-                outputs = [key for key in trial.entries if key not in self._setting.keys]
-                return trial.answer, PolicyPlan(self._setting.keys, outputs, tracer)
+                if self._setting.hands_on and trial.compare(partial(self._call_after, trial.outputs)) is not None:
+                    return trial.answer, "it reads its outputs of the step before"
+                return trial.answer, PolicyPlan(self._setting.keys, [*trial.outputs], tracer)
             if tracer.untraceable is not None:
                 unknown.append(tracer.untraceable)
             elif uses_formulas:
                 uses_formulas = False
             else:
                 return trial.answer, difference
+
+    def _call_after(self, outputs: State, inputs: Sequence[Tensor | None]) -> State:
+        """Call the policy where a step before has left other outputs, and return all entries."""
+        return entries_of(self._plain(*inputs, earlier=with_other_values(outputs).items()))
 
     def renew(self) -> None:
         """Make the plan again with the next call, if the policy has changed."""
@@ -195,7 +203,7 @@ class _Trial:
 
     Attributes:
         answer: the answer to the call.
-        entries: its entries.
+        outputs: its entries, without the inputs.
         can_repeat: whether the call left the attributes of the modules as they were, and generators that other threads
             share.
     """
@@ -215,7 +223,8 @@ class _Trial:
         self._inputs = inputs
         may_draw = setting.owns_generators or self._generators.equals(self._generators_after)
         self.can_repeat = type(self.answer) is TensorDict and may_draw and self._before.has_same_values(self._after)
-        self.entries: State = entries_of(self.answer) if self.can_repeat else {}
+        entries = entries_of(self.answer) if self.can_repeat else {}
+        self.outputs: State = {key: value for key, value in entries.items() if key not in setting.keys}
 
     def compare(self, run: Callable[[Sequence[Tensor | None]], State]) -> str | None:
         """Call `run` with the inputs, from the states before the call, and return how it differs; `None` if not."""
@@ -239,7 +248,7 @@ class _Trial:
     def _difference(self, outputs: State, inputs: Sequence[Tensor | None]) -> str | None:
         """Return how outputs, inputs or buffers differ after a call of the other way."""
         keys = self._setting.keys
-        wanted = {key: value for key, value in self.entries.items() if key not in keys}
+        wanted = dict(self.outputs)
         got = {key: value for key, value in outputs.items() if key not in keys}
         if wanted.keys() != got.keys():
             return f"it has the entries {[*got]}, not {[*wanted]}"
@@ -251,6 +260,15 @@ class _Trial:
             if value is not None and (difference := _tensor_difference(value, got[key])):
                 return f"{key!r} {difference}"
         return None
+
+
+def with_other_values(entries: State) -> State:
+    """Return the tensors among entries with other values, which can be noticed where they are read."""
+    tensors = {key: value for key, value in entries.items() if isinstance(value, Tensor)}
+    return {
+        key: torch.full_like(value, math.nan if value.is_floating_point() else _UNLIKELY)
+        for key, value in tensors.items()
+    }
 
 
 def _tensor_difference(wanted: Any, got: Any) -> str | None:

@@ -47,6 +47,7 @@ class PlanSetting:
         device: of the inputs; `None` for the CPU.
         exploration: the exploration type.
         owns_generators: whether no other thread draws from the process's generators while the plan is made.
+        hands_on: whether the policy's outputs are among the entries of its next call.
     """
 
     keys: tuple[Key, ...]
@@ -54,6 +55,7 @@ class PlanSetting:
     device: torch.device | None
     exploration: InteractionType
     owns_generators: bool = True
+    hands_on: bool = False
 
 
 def entries_of(td: TensorDictBase) -> State:
