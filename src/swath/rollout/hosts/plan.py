@@ -155,7 +155,7 @@ class PlanHost(ArrayHost):
         try:
             following = chain.step(self._root, action[0], retired)
             ends = NO_ENDS
-            if following[DONE].any():
+            if np.count_nonzero(following[DONE]):  # which takes a fifth of the time of `any`
                 ends = Ends.from_flags(following[TERMINATED][:, 0], following[TRUNCATED][:, 0]).without([*retired])
             self._root = {key: following[key] for key in self._keys}
             self._fresh.clear()

@@ -103,7 +103,7 @@ class ArrayPolicy(BoundPolicy):
             leaves = self._call([*self._to_tensors(copies, copy=False), *[None] * n_state, *is_init])
         # Whether the policy writes into its inputs.
         self._writes = not all(map(equal, copies, observation))
-        self._plain = not (bare or self._writes or self._device)
+        self._plain = not (self._writes or self._device)
         require_no_missing([key for key in memory.state if under_next(key) not in self._outputs], spec)
         require_fitting(self._outputs, leaves, spec)
         self._forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
@@ -117,8 +117,10 @@ class ArrayPolicy(BoundPolicy):
             TypeError: another kind of answer than at construction, or one with more or fewer outputs.
             ValueError: an output of another shape or kind of dtype.
         """
-        plain = self._plain
-        inputs = [*map(as_tensor, observation)] if plain else self._to_tensors(observation, copy=self._writes)
+        if self._plain:
+            inputs = [as_tensor(leaf[0, ...]) for leaf in observation] if self._bare else [*map(as_tensor, observation)]
+        else:
+            inputs = self._to_tensors(observation, copy=self._writes)
         if self.memory.keys:
             inputs += self._to_tensors(self.memory.leaves)
         leaves = self._call(inputs)

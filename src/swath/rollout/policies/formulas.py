@@ -145,6 +145,21 @@ def _one_hot(index: Tensor, probs: Tensor) -> Tensor:
     return functional.one_hot(index, probs.shape[-1])
 
 
+def _float_one_hot(index: Tensor, probs: Tensor) -> Tensor:
+    return torch.zeros_like(probs).scatter_(-1, index.unsqueeze(-1), 1)
+
+
+def _draw_index(probs: Tensor) -> Tensor:
+    """Return a drawn index per row of probabilities from a softmax, as `torch.multinomial` draws it on the CPU.
+
+    Raises:
+        RuntimeError: a probability is NaN.
+    """
+    if not probs.sum().item() > 0:
+        return torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1).reshape(probs.shape[:-1])  # raises for NaN
+    return (probs / torch.empty_like(probs).exponential_()).argmax(-1)
+
+
 def _most_likely(logits: Tensor) -> Tensor:
     return (logits == logits.max(-1, keepdim=True)[0]).to(torch.long)
 
@@ -170,8 +185,8 @@ def _float_one_hot_categorical(request: DrawRequest) -> Draw | None:
     """Return the formula for `OneHotCategorical` of torch, whose values have the dtype of the probabilities."""
     return _draw_category(
         request,
-        encode=lambda index, probs: _one_hot(index, probs).to(probs),
-        mode=lambda _, probs: _one_hot(probs.argmax(-1), probs).to(probs),
+        encode=_float_one_hot,
+        mode=lambda _, probs: _float_one_hot(probs.argmax(-1), probs),
         index_of=lambda value: value.max(-1)[1],
     )
 
@@ -202,6 +217,7 @@ def _draw_category(
         return None
     blocked, is_two_dimensional = request.options.get("neg_inf", -math.inf), example.ndim == 2
     takes_logits, random, scored = name == "logits", request.takes_random, request.scored
+    draws_quickly = takes_logits and example.device.type == "cpu"
 
     def score(logits: Tensor, index: Tensor) -> Tensor:
         if not mask:
@@ -218,6 +234,9 @@ def _draw_category(
         else:
             probs = parameter / parameter.sum(-1, keepdim=True)
             logits = probs_to_logits(probs) if scored or not random else probs
+        if random and draws_quickly:
+            index = _draw_index(probs)
+            return encode(index, probs), score(logits, index) if scored else None
         if random:
             rows = probs if is_two_dimensional else probs.reshape(-1, probs.shape[-1])
             index = torch.multinomial(rows, 1, replacement=True).reshape(probs.shape[:-1])

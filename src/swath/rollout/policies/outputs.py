@@ -63,8 +63,11 @@ def unpacker(policy: Any, actions: Sequence[Key], inputs: Iterable[Key], answer:
         raise KeyError(f"the policy must answer with the action {missing}; it answered with {public}")
     keys = (*actions, *(key for key in public if key not in actions))
 
+    kinds = {key: type(value) for key, value in first.items()}
+
     def unpack(answer: Any) -> list[Any]:
-        outputs = by_key(answer)
+        is_like_first = type(answer) is dict and {key: type(value) for key, value in answer.items()} == kinds
+        outputs = answer if is_like_first and names is None else by_key(answer)  # plans give flat dicts
         return [outputs[key] for key in keys] if len(outputs) == len(first) else []
 
     return keys, list if names == [*keys] else unpack
