@@ -157,6 +157,14 @@ def test_a_formula_gives_the_bits_of_the_object(row):
     assert ((RANDOM, True) in covered) == ("Delta" not in row[0].__name__)
 
 
+def test_many_draws_of_categories_are_the_draws_of_the_object():
+    for seed in range(50):
+        torch.manual_seed(seed)
+        example = {"logits": torch.randn(64, 5) * (seed % 4)}
+        request = DrawRequest(distributions.Categorical, {}, example, RANDOM, scored=True, joint=False, n_estimate=10)
+        assert differences(drawn_by(find_formula(request), request, seed), drawn_by_module(request, seed)) == []
+
+
 @pytest.mark.parametrize("row", ROWS, ids=name_of)
 def test_a_draw_with_the_object_gives_the_bits_of_the_module(row):
     for seed, request in requests_of(*row, [RANDOM, MEAN, DETERMINISTIC]):

@@ -149,15 +149,20 @@ def _float_one_hot(index: Tensor, probs: Tensor) -> Tensor:
     return torch.zeros_like(probs).scatter_(-1, index.unsqueeze(-1), 1)
 
 
-def _draw_index(probs: Tensor) -> Tensor:
-    """Return a drawn index per row of probabilities from a softmax, as `torch.multinomial` draws it on the CPU.
+def _draw_index(probs: Tensor, *, quickly: bool) -> Tensor:
+    """Return a drawn index per row of probabilities.
+
+    Args:
+        probs: the probabilities.
+        quickly: they are on the CPU and from a softmax, which needs no checks but for NaN; the draw is the one of
+            `torch.multinomial`, in a third of the time.
 
     Raises:
         RuntimeError: a probability is NaN.
     """
-    if not probs.sum().item() > 0:
-        return torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1).reshape(probs.shape[:-1])  # raises for NaN
-    return (probs / torch.empty_like(probs).exponential_()).argmax(-1)
+    if quickly and probs.sum().item() > 0:
+        return (probs / torch.empty_like(probs).exponential_()).argmax(-1)
+    return torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1, replacement=True).reshape(probs.shape[:-1])
 
 
 def _most_likely(logits: Tensor) -> Tensor:
@@ -215,7 +220,7 @@ def _draw_category(
         return None
     if mask and (request.example["mask"].dtype != torch.bool or example.ndim > 2):
         return None
-    blocked, is_two_dimensional = request.options.get("neg_inf", -math.inf), example.ndim == 2
+    blocked = request.options.get("neg_inf", -math.inf)
     takes_logits, random, scored = name == "logits", request.takes_random, request.scored
     draws_quickly = takes_logits and example.device.type == "cpu"
 
@@ -234,12 +239,8 @@ def _draw_category(
         else:
             probs = parameter / parameter.sum(-1, keepdim=True)
             logits = probs_to_logits(probs) if scored or not random else probs
-        if random and draws_quickly:
-            index = _draw_index(probs)
-            return encode(index, probs), score(logits, index) if scored else None
         if random:
-            rows = probs if is_two_dimensional else probs.reshape(-1, probs.shape[-1])
-            index = torch.multinomial(rows, 1, replacement=True).reshape(probs.shape[:-1])
+            index = _draw_index(probs, quickly=draws_quickly)
             return encode(index, probs), score(logits, index) if scored else None
         value = mode(logits, probs)
         return value, score(logits, index_of(value)) if scored else None
