@@ -56,7 +56,6 @@ from swath.rollout.hosts.base import (
     frame_rate,
 )
 from swath.rollout.hosts.plan import PlanHost
-from swath.rollout.hosts.results import no_final_observation
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import EnvOptions
@@ -98,8 +97,6 @@ class Recording:
         """
         if step is self._last:
             return
-        if step.lacks_final:
-            raise no_final_observation()
         self._last, spec = step, runner.host.spec
         if self._layout is None and runner.policy is not None:
             if is_open := isinstance(spec, TensorDictSpec):

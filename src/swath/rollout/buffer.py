@@ -7,9 +7,8 @@
     batch  ──▶ `next`         made of the next rows and of the final observations
 
 Writing the rows of all envs side by side touches a tenth of the memory lines of rows `[:, t]`, and leaves the caches to
-the policy and the envs. The receiver owns the arrays; the next fragment gets new ones.
-
-Steps of TensorDict envs are copied and stacked entry by entry, in half the time; lazily where their shapes change.
+the policy and the envs. The receiver owns the arrays; the next fragment gets new ones. Steps of TensorDict envs are
+copied and stacked entry by entry, in half the time; lazily where their shapes change.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from swath import keys
 from swath.keys import Key, as_tuple, in_order, under_next
 from swath.options import FinalObservation
 from swath.rollout.hosts.base import DeviceEnds, TensorDictSpec
-from swath.rollout.hosts.results import no_final_observation
+from swath.rollout.hosts.results import mark_missing, no_final_observation
 from swath.rollout.infos import InfoReader
 from swath.rollout.loop import Step
 from swath.rollout.memory import (
@@ -232,9 +231,8 @@ class Buffer:
         infos: InfoReader | None = None,
         make_rows: Callable[..., Rows] = Rows,
     ) -> None:
-        self._make_rows = make_rows
-        self._n_envs, self.n_steps, self._n_observed = len(observation[0]), n_steps, len(observation)
-        self._n_outputs = len(outputs)
+        self._make_rows, self.n_steps = make_rows, n_steps
+        self._n_envs, self._n_observed, self._n_outputs = len(observation[0]), len(observation), len(outputs)
         self._allows_missing = final_observation == "missing"
         self._example, self._on_device = observation, isinstance(observation[0], torch.Tensor)
         reward = like(np.empty(self._n_envs, np.float32), observation[0])
@@ -278,6 +276,8 @@ class Buffer:
             self._ends.append((t - 1, envs, [leaf[envs] for leaf in before.next_observation]))
         if (ends := step.device_ends) is not None and ends.hides_final:
             self._finals.append((t, ends))
+        elif step.ends.lacks_final is not None:
+            mark_missing(rows.missing, step.ends, t)
         self._step = step
         rows.mark(t, step)
 

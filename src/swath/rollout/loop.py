@@ -56,8 +56,6 @@ class Step:
         info: the info dicts of the envs.
         device_ends: ends that were not read, in place of `ends` and `void`; then `next_observation` is what the env
             returned, also at an end.
-        lacks_final: an env that ended has not sent its last observation; `next_observation` has the first of its next
-            episode.
     """
 
     observation: Leaves
@@ -69,7 +67,6 @@ class Step:
     truncated_before: Sequence[int]
     info: Infos = ()
     device_ends: DeviceEnds | None = None
-    lacks_final: bool = False
 
 
 NO_STEP = Step([], [], [], None, NO_ENDS, (), ())
@@ -207,7 +204,6 @@ def steps(
             state.ended_envs = ends.envs.tolist()
         reward, info = transition.reward, transition.info
         step = Step(observation, outputs, next_observation, reward, ends, void, truncated_before, info)
-        step.lacks_final = device_ends is not None and bool(ends.envs.size) and device_ends.lacks_final
         if goes_on is None or not goes_on():
             yield step
 

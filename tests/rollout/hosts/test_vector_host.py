@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv
 from host_contract import play
 
 from counting_vector import CountingVectorEnv
+from swath import Collector
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.results import FINAL_OBSERVATIONS
 from swath.rollout.hosts.vector import VectorHost, is_vector_env
@@ -92,17 +94,45 @@ def test_in_next_step_mode_a_seed_resets_the_env_at_once():
 # ---- last observations
 
 
-@pytest.mark.parametrize("sent", [{}, {"final_obs": np.zeros((2, 4)), "_final_obs": np.array([True, False])}])
-def test_a_vector_env_without_last_observations_is_an_error_with_a_remedy(sent):
-    class Silent(CountingVectorEnv):
-        def step(self, actions):
-            return (*super().step(actions)[:4], sent)
+class Silent(CountingVectorEnv):
+    """Sends the last observations of some envs only."""
 
-    host = VectorHost(Silent(2, SHORT, autoreset_mode=SAME_STEP))
-    host.reset_all()
-    host.step(ZERO)
-    with pytest.raises(KeyError, match=r"without info\['final_obs'\]; use autoreset mode DISABLED or NEXT_STEP"):
-        host.step(ZERO)
+    def __init__(self, sent):
+        super().__init__(2, SHORT, autoreset_mode=SAME_STEP)
+        self.sent = sent
+
+    def step(self, actions):
+        *returned, infos = super().step(actions)
+        if not infos or not any(self.sent):
+            return *returned, {}
+        infos["final_obs"][~np.array(self.sent)] = -1
+        return *returned, infos | {"_final_obs": np.array(self.sent)}
+
+
+NOT_SENT = pytest.mark.parametrize("sent", [(False, False), (True, False)])
+
+
+@NOT_SENT
+def test_rows_without_a_last_observation_are_marked_where_that_is_allowed(sent):
+    with Collector(lambda: Silent(sent), lambda obs: ZERO[0], frames_per_batch=8, final_observation="missing") as c:
+        batch = c.next()
+    ended, missing = batch["next", "done"][..., 0], batch["next", "final_observation_missing"][..., 0]
+    assert ended.sum() == 4
+    assert missing.equal(ended & ~torch.tensor(sent)[:, None])
+    steps, after = batch["observation"][..., 2], batch["next", "observation"][..., 2]
+    assert after.equal(torch.where(missing, 0, steps + 1))
+
+
+@NOT_SENT
+def test_a_vector_env_without_last_observations_is_an_error_with_a_remedy(sent):
+    remedies = {"required": "pass final_observation='missing', which", "missing": "or leave env_processes out"}
+    for option, remedy in remedies.items():
+        options = {"final_observation": option, "env_processes": 1 if option == "missing" else None}
+        with (
+            Collector(lambda: Silent(sent), lambda obs: ZERO[0], frames_per_batch=8, **options) as collector,
+            pytest.raises(ValueError, match=remedy),
+        ):
+            collector.next()
 
 
 @pytest.mark.parametrize("name", FINAL_OBSERVATIONS)

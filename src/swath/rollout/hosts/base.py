@@ -179,11 +179,14 @@ class Ends:
         envs: int64 `[n]`.
         terminated: bool `[n]`.
         truncated: bool `[n]`.
+        lacks_final: bool `[n]`: the env has not sent its last observation, and the step led to the first of its next
+            episode; `None` if all have.
     """
 
     envs: Array
     terminated: Array
     truncated: Array
+    lacks_final: Array | None = None
 
     @classmethod
     def from_tuples(cls, ends: Iterable[tuple[int, bool, bool]]) -> Ends:
@@ -207,12 +210,19 @@ class Ends:
     def with_truncated(self, envs: Iterable[int]) -> Ends:
         """Return these ends with the episodes of `envs` marked as truncated; a terminated flag stays."""
         truncated, terminated = {*envs}, {*self.envs[self.terminated].tolist()}
-        return Ends.from_tuples([*self.without([*truncated]), *((env, env in terminated, True) for env in truncated)])
+        ends = [*self.without([*truncated]), *((env, env in terminated, True) for env in truncated)]
+        merged = Ends.from_tuples(ends)
+        if self.lacks_final is not None:
+            merged.lacks_final = np.isin(merged.envs, self.envs[self.lacks_final])
+        return merged
 
     def without(self, envs: Sequence[int] | Array) -> Ends:
         """Return these ends except the ends of `envs`."""
         kept = ~np.isin(self.envs, envs)
-        return Ends(self.envs[kept], self.terminated[kept], self.truncated[kept]) if kept.any() else NO_ENDS
+        if not kept.any():
+            return NO_ENDS
+        lacks_final = None if self.lacks_final is None else self.lacks_final[kept]
+        return Ends(self.envs[kept], self.terminated[kept], self.truncated[kept], lacks_final)
 
 
 NO_ENDS = Ends(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.bool_))
@@ -249,18 +259,16 @@ class DeviceEnds:
         """Return which envs, if they ended, have sent their last observation, `[B]`."""
         return torch.full_like(self.terminated, self.final is not None) if self.sent is None else self.sent
 
-    @property
-    def lacks_final(self) -> bool:
-        """Tell whether the last observation of an env that ended is hidden and not sent; waits for the device."""
-        return self.hides_final and bool((self.ended & ~self.has_final).any())
-
     def read(self) -> tuple[Ends, list[int]]:
         """Return the ends, and the envs whose row is void; waits for the device."""
         void = [] if self.void is None else self.void.nonzero().flatten().tolist()
         if not bool(self.ended.any()):
             return NO_ENDS, void
         terminated, truncated = torch.stack([self.terminated, self.truncated]).numpy(force=True)
-        return Ends.from_flags(terminated, truncated), void
+        ends = Ends.from_flags(terminated, truncated)
+        if self.hides_final and not bool(self.has_final[self.ended].all()):
+            ends.lacks_final = ~self.has_final.numpy(force=True)[ends.envs]
+        return ends, void
 
     def true_observation(self, observation: Leaves) -> Leaves:
         """Return the observation with the true last ones of envs that ended, as far as the env has sent them."""

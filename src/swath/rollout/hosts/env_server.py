@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from swath.errors import EnvProcessLost, WorkerLost
+from swath.errors import BadAnswer, EnvProcessLost, WorkerLost
 from swath.rollout.hosts.base import ArrayHost, ArraySpec, EnvRaised, Host, first_env
 from swath.rollout.hosts.results import info_of
 from swath.rollout.spaces import Array, Leaf, Leaves
@@ -179,6 +179,10 @@ class EnvServer:
         transition = self._host.step([rows.copy() for rows in memory.action], only)  # envs may keep their action
         self._info = transition.info
         errors = [(env, Error(error)) for env, error in transition.failed]
+        if transition.ends.lacks_final is not None:
+            message = "episodes ended without infos['final_obs'], and env processes do not mark rows without them"
+            error = BadAnswer(f"{message}; have the vector env send them, or leave env_processes out")
+            errors = [(env, Error(error)) for env in range(self._host.spec.num_envs)]
         if errors and not self._host.spec.steps_singly:
             return EnvReport(errors)
         self._leaves = transition.observation

@@ -14,7 +14,7 @@ import numpy as np
 
 from swath.errors import BadAnswer
 from swath.keys import MISSING
-from swath.rollout.hosts.base import Infos
+from swath.rollout.hosts.base import Ends, Infos
 from swath.rollout.spaces import Array, first_unrepresentable
 
 # The dtype of rewards in batches.
@@ -76,6 +76,17 @@ def no_final_observation() -> BadAnswer:
         f"episodes ended, and the env sent no last observation of them as {names}; have it send them, or pass "
         f"final_observation='missing', which marks these rows in {MISSING}"
     )
+
+
+def mark_missing(missing: Array | None, ends: Ends, t: int) -> None:
+    """Mark in `[B, T]` which envs have not sent their last observations with step `t`.
+
+    Raises:
+        BadAnswer: `missing` is `None`: they are required.
+    """
+    if missing is None:
+        raise no_final_observation()
+    missing[ends.envs[ends.lacks_final], t] = True
 
 
 def bad_answer(error: Exception, env: Any, form: str) -> BadAnswer:

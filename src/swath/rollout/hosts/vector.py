@@ -142,8 +142,13 @@ class VectorHost(ArrayHost):
         self._autoreset = [] if self._no_autoreset else ends.envs.tolist()
         if self._same_step and self._autoreset:
             self._reset_observation, leaves = leaves, [leaf.copy() for leaf in leaves]
+            finals, is_sent = _final_observations(info, n)
+            senders = ends.envs[is_sent[ends.envs]]
             for leaf, convert, rows in zip(self.spec.observation, self._converters, leaves, strict=True):
-                rows[ends.envs] = convert(_final_observations(info, leaf, self._autoreset))
+                if len(senders):
+                    rows[senders] = convert(_rows_of(finals, leaf, senders))
+            if len(senders) < len(ends.envs):
+                ends.lacks_final = ~is_sent[ends.envs]
         return Transition(leaves, reward, ends, void if self.spec.next_step_autoreset else (), info=info)
 
     def render(self, env: int) -> Array | None:
@@ -201,16 +206,22 @@ class VectorHost(ArrayHost):
         return seeds[0]
 
 
-def _final_observations(info: Any, leaf: Leaf, envs: Sequence[int]) -> Array:
-    """Return the true last observations of envs, from an object per env (gymnasium) or a batch (others)."""
-    value, sent = final_of(info) if isinstance(info, dict) else ([final_of(env_info)[0] for env_info in info], None)
-    if isinstance(value, list):  # of a `VecEnv`
-        sent = [env_value is not None for env_value in value]
-    if value is None or (sent is not None and not np.asarray(sent)[envs].all()):
-        raise KeyError("episodes ended without info['final_obs']; use autoreset mode DISABLED or NEXT_STEP")
-    if isinstance(value, list) or (isinstance(value, np.ndarray) and value.dtype == np.object_):
-        return np.array([reduce(getitem, leaf.path, value[env]) for env in envs])
-    return np.asarray(reduce(getitem, leaf.path, value))[envs]
+def _final_observations(info: Any, n_envs: int) -> tuple[Any, Array]:
+    """Return the last observations in the infos of a step, and a mask `[B]` of envs that have sent theirs."""
+    if isinstance(info, dict):
+        value, is_sent = final_of(info)
+        is_sent = value is not None if is_sent is None else is_sent
+    else:  # of a `VecEnv`
+        value = [final_of(env_info)[0] for env_info in info]
+        is_sent = [env_value is not None for env_value in value]
+    return value, np.broadcast_to(np.asarray(is_sent, np.bool_), n_envs)
+
+
+def _rows_of(finals: Any, leaf: Leaf, envs: Array) -> Array:
+    """Return a leaf of the last observations of envs, from an object per env (gymnasium) or a batch (others)."""
+    if isinstance(finals, list) or (isinstance(finals, np.ndarray) and finals.dtype == np.object_):
+        return np.array([reduce(getitem, leaf.path, finals[env]) for env in envs.tolist()])
+    return np.asarray(reduce(getitem, leaf.path, finals))[envs]
 
 
 def kind_of(env: VectorEnv[Any, Any, Any]) -> Kind:
