@@ -34,7 +34,7 @@ TRACKED_VERSION = "policy_version"
 FLAGS = (DONE, TERMINATED, TRUNCATED)
 """End flags of an episode."""
 
-RESERVED = frozenset({ACTION, REWARD, DONE, TERMINATED, TRUNCATED, NEXT, STEP_COUNT, IS_INIT, COLLECTOR})
+RESERVED = frozenset({ACTION, REWARD, DONE, TERMINATED, TRUNCATED, NEXT, STEP_COUNT, IS_INIT, COLLECTOR, MISSING[1]})
 """Root names that an env's observations may not take."""
 
 

@@ -78,12 +78,32 @@ def test_entries_of_tensors(mode):
     assert batch["next", "lost"].isnan().all()
 
 
+class Masked(Simulator):
+    """Only envs with an even number have a cost and the nested entry."""
+
+    def step(self, actions):
+        *returned, infos = super().step(actions)
+        even = self.env % 2 == 0
+        nested = {"x": torch.ones(4), "_x": even}
+        return *returned, infos | {"_cost": even, "log": nested}
+
+
+def test_masks_of_tensors_are_obeyed():
+    with Collector(partial(Masked, 4, NEXT_STEP), frames_per_batch=32, info_keys=["cost", ("log", "x")]) as c:
+        batch = c.next()
+    for key in ("cost", ("log", "x")):
+        entry = batch["next", key] if isinstance(key, str) else batch[("next", *key)]
+        assert entry[1::2].isnan().all()
+        assert not entry[::2].isnan().any()
+
+
 @pytest.mark.parametrize(
     ("keys", "error", "message"),
     [
         ("cost", TypeError, r"pass a list: \['cost'\]"),
         (["reward"], ValueError, "which batches have already"),
         (["observation"], ValueError, "which batches have already"),
+        (["final_observation_missing"], ValueError, "which batches have already"),
         ([3], TypeError, "a key is a string"),
     ],
 )

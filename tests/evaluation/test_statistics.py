@@ -215,3 +215,11 @@ def test_results_that_cannot_be_paired_are_refused_with_the_way_out(a, b, messag
 )
 def test_the_verdict_describes_the_interval_in_a_sentence(interval, words):
     assert Comparison(1.0, *interval, 0.6, 20, paired=True).verdict("A", "B") == words
+
+
+@pytest.mark.parametrize(
+    ("n", "paired", "few"), [(4, True, True), (5, True, False), (9, False, True), (10, False, False)]
+)
+def test_few_episodes_give_no_verdict(n, paired, few):
+    verdict = Comparison(1.0, 0.5, 2.0, 0.6, n, paired=paired).verdict("A", "B")
+    assert verdict.startswith(f"No verdict: {n} episodes are too few; play 5" if few else "B is better than A")

@@ -42,6 +42,7 @@ _NORMAL = NormalDist()
 _MAX_INDICES = 2**22  # drawn in one go, which bounds the memory at 32 MiB
 _MARK, _FORMAT = "swath_eval_result", 2
 _ABOUT = ("step", "seeding", "stopped", "retries", "video_paths", "video_lengths", "video_truncated")
+FEWEST_PAIRS = 5  # for a verdict
 _WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
 
 NO_SEED = -1  # of an episode without a seed
@@ -211,12 +212,16 @@ class Comparison:
     def verdict(self, a: str = "a", b: str = "b") -> str:
         """Return a sentence that says which policy is better, or that neither is shown to be.
 
+        Fewer than 5 episodes give no verdict: of 2 the interval is so narrow that every second one would be wrong.
+
         Args:
             a: name of the reference.
             b: name of the policy that was compared with it.
         """
         if math.isnan(self.ci_low) or math.isnan(self.ci_high):
             return "No comparison: returns that are not finite have no interval."
+        if self.n < FEWEST_PAIRS * (1 if self.paired else 2):
+            return f"No verdict: {self.n} episodes are too few; play {FEWEST_PAIRS} or more with each policy."
         if self.ci_low == self.ci_high == 0:
             return f"{a} and {b} have the same return in every episode."
         if self.ci_low > 0:

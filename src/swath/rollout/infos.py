@@ -2,7 +2,7 @@
 
 list of dicts, one per env             ─┐
 a vector env's dict of batches, masked ─┼─▶ read ─▶ one leaf per key
-a simulator's dict of tensors          ─┘
+a simulator's dict of tensors, masked  ─┘
 """
 
 from __future__ import annotations
@@ -95,18 +95,23 @@ class InfoReader:
         return values
 
     def _tensor(self, infos: Any, path: tuple[str, ...]) -> torch.Tensor:
-        value, n, device = infos, self._spec.num_envs, self._spec.device
+        value, n, device, masks = infos, self._spec.num_envs, self._spec.device, list[Any]()
         for name in path:
+            masks += [value[f"_{name}"]] if isinstance(value, Mapping) and f"_{name}" in value else []
             value = value.get(name) if isinstance(value, Mapping) else None
         if value is None:
             return torch.full((n,), torch.nan, device=device)
         try:
             numbers = torch.as_tensor(value, dtype=torch.float32, device=device).reshape(-1)
+            present = [torch.as_tensor(mask, dtype=torch.bool, device=device).expand(n) for mask in masks]
         except (TypeError, ValueError, RuntimeError) as error:
             raise _not_numbers(path, value) from error
         if numbers.numel() not in (1, n):
             raise _not_numbers(path, value)
-        return numbers.expand(n)
+        numbers = numbers.expand(n)
+        for mask in present:
+            numbers = torch.where(mask, numbers, torch.nan)
+        return numbers
 
 
 def _number(info: Any, path: tuple[str, ...]) -> float:

@@ -125,7 +125,7 @@ def test_rows_without_a_last_observation_are_marked_where_that_is_allowed(sent):
 
 @NOT_SENT
 def test_a_vector_env_without_last_observations_is_an_error_with_a_remedy(sent):
-    remedies = {"required": "pass final_observation='missing', which", "missing": "or leave env_processes out"}
+    remedies = {"required": "pass final_observation='missing' to a collector", "missing": "or leave env_processes out"}
     for option, remedy in remedies.items():
         options = {"final_observation": option, "env_processes": 1 if option == "missing" else None}
         with (

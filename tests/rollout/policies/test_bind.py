@@ -248,6 +248,11 @@ def test_actions_of_dict_and_tuple_spaces_are_found_by_key_and_by_place():
         answered(lambda observation: values[0], spec)
 
 
+def test_an_answer_named_next_is_refused():
+    with pytest.raises(ValueError, match="an entry 'next', which batches have already; give it another name"):
+        answered(lambda observation: {"action": observation[..., :2], "next": observation})
+
+
 def test_an_answer_without_action_is_a_key_error_that_lists_what_there_is():
     with pytest.raises(KeyError, match=r"must answer with the action \['action'\]; it answered with \['value'\]"):
         answered(lambda observation: {"value": observation})

@@ -74,7 +74,7 @@ def no_final_observation() -> BadAnswer:
     names = " or ".join(f"infos[{name!r}]" for name in FINAL_OBSERVATIONS)
     return BadAnswer(
         f"episodes ended, and the env sent no last observation of them as {names}; have it send them, or pass "
-        f"final_observation='missing', which marks these rows in {MISSING}"
+        f"final_observation='missing' to a collector, which marks these rows in {MISSING}"
     )
 
 

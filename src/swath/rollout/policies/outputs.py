@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from gymnasium import spaces
 
-from swath.keys import IS_INIT, Key, as_key, as_tuple, is_private, under_next
+from swath.keys import IS_INIT, NEXT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.hosts.base import ArraySpec, HostSpec
 from swath.rollout.memory import as_tensor, copied, kind_of, zeros_like
 from swath.rollout.spaces import Leaves
@@ -38,7 +38,7 @@ def unpacker(policy: Any, actions: Sequence[Key], inputs: Iterable[Key], answer:
     Raises:
         KeyError: an answer without action.
         TypeError: an answer of `None`.
-        ValueError: a tuple that does not fit the policy's `out_keys`.
+        ValueError: a tuple that does not fit the policy's `out_keys`, or an entry `"next"`.
     """
     if answer is None:
         raise TypeError(f"the policy returned None; it must return the actions {[*actions]}: is a `return` missing?")
@@ -61,6 +61,8 @@ def unpacker(policy: Any, actions: Sequence[Key], inputs: Iterable[Key], answer:
     public = [key for key in first if not is_private(key)]
     if missing := [key for key in actions if key not in public]:
         raise KeyError(f"the policy must answer with the action {missing}; it answered with {public}")
+    if NEXT in public:
+        raise ValueError("the policy answered with an entry 'next', which batches have already; give it another name")
     keys = (*actions, *(key for key in public if key not in actions))
 
     kinds = {key: type(value) for key, value in first.items()}
