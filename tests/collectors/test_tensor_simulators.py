@@ -201,6 +201,19 @@ def test_only_rows_of_envs_that_the_mask_leaves_out_are_marked():
     assert (step[~missing] == torch.tensor([0, 0, 1])).all()
 
 
+def test_last_observations_of_another_shape_are_named():
+    class SendsEnded(Simulator):
+        def step(self, actions):
+            *returned, infos = super().step(actions)
+            return *returned, {"final_obs": infos["final_obs"][infos["_final_obs"]]}
+
+    with (
+        Collector(partial(SendsEnded, 4, SAME_STEP), Act(), frames_per_batch=4 * 8) as c,
+        pytest.raises(ValueError, match=r"of the last observations in its infos: it returned shape \(0, 3\)"),
+    ):
+        c.next()
+
+
 def test_a_mask_without_an_env_that_ended_is_refused():
     with (
         Collector(partial(SendsSome, 4, SAME_STEP), Act(), frames_per_batch=4 * 8) as c,

@@ -273,3 +273,5 @@ def test_actor_keys_name_entries_or_groups_of_them():
     assert make_policy(nested, spaces.Discrete(2)).encoder.features == 6
     with pytest.raises(ValueError, match=r"actor_keys has 'state'; the entries are"):
         make_policy(nested, spaces.Discrete(2), actor_keys=["state"])
+    with pytest.raises(TypeError, match=r"must be a list of keys: pass \['policy'\]"):
+        make_policy(nested, spaces.Discrete(2), actor_keys="policy")

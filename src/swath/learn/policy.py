@@ -209,7 +209,7 @@ def make_policy(
             critic sees all entries, and an env in which the policy acts must have them all.
 
     Raises:
-        TypeError: a space of another kind.
+        TypeError: a space of another kind, or `actor_keys` that are a string.
         ValueError: an image inside a Dict or Tuple; a mask without one entry per choice, or no entry but a mask;
             `actor_keys` that name no entry.
     """
@@ -241,8 +241,11 @@ def _leaves_at(leaves: Sequence[Leaf], keys: Sequence[Key]) -> list[Leaf]:
     """Return the leaves at these keys, or below them.
 
     Raises:
+        TypeError: a string in place of a list.
         ValueError: there is none at one of the keys.
     """
+    if isinstance(keys, str):
+        raise TypeError(f"actor_keys={keys!r} must be a list of keys: pass [{keys!r}]")
     below = list[Leaf]()
     for key in keys:
         path = as_tuple(key)

@@ -145,7 +145,10 @@ class TensorHost(VectorHost):
         """Return the true last observations `[B, …]` in the infos of a step, and which envs have sent theirs."""
         value, sent = final_of(info) if isinstance(info, Mapping) else (None, None)
         mask = None if sent is None else self._flag("the mask of last observations", sent).clone()
-        return None if value is None else self._read_observation(value), mask
+        try:
+            return None if value is None else self._read_observation(value), mask
+        except (TypeError, ValueError, KeyError) as error:
+            raise ValueError(f"of the last observations in its infos: {error}") from error
 
 
 class BatchedEnv(VectorEnv[Any, Any, Any]):
