@@ -97,8 +97,12 @@ class InfoReader:
     def _tensor(self, infos: Any, path: tuple[str, ...]) -> torch.Tensor:
         value, n, device, masks = infos, self._spec.num_envs, self._spec.device, list[Any]()
         for name in path:
-            masks += [value[f"_{name}"]] if isinstance(value, Mapping) and f"_{name}" in value else []
-            value = value.get(name) if isinstance(value, Mapping) else None
+            if not isinstance(value, Mapping):
+                value = None
+                break
+            if f"_{name}" in value:
+                masks.append(value[f"_{name}"])
+            value = value.get(name)
         if value is None:
             return torch.full((n,), torch.nan, device=device)
         try:

@@ -35,7 +35,7 @@ from swath.keys import (
     Key,
     under_next,
 )
-from swath.rollout.episodes.reshape import Tensor, per_frame, segment_ends
+from swath.rollout.episodes.reshape import Tensor, per_frame, per_frame_or_none, segment_ends
 
 
 def generalized_advantage(
@@ -116,8 +116,8 @@ class GAE(nn.Module):
         """
         ends, valid = segment_ends(tensordict)
         reward, terminated = (per_frame(tensordict, under_next(name)) for name in (REWARD, TERMINATED))
-        if tensordict.get(MISSING, None) is not None:
-            terminated = terminated | per_frame(tensordict, MISSING)
+        if (missing := per_frame_or_none(tensordict, MISSING)) is not None:
+            terminated = terminated | missing
         reward = reward.masked_fill(~valid, 0)  # a NaN in a masked frame must not reach other frames
         with torch.no_grad():
             values = _values(self.value_network, tensordict, ends, valid)

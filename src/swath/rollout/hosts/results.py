@@ -84,9 +84,11 @@ def mark_missing(missing: Array | None, ends: Ends, t: int) -> None:
     Raises:
         BadAnswer: `missing` is `None`: they are required.
     """
-    if missing is None:
+    envs = ends.envs[ends.lacks_final]
+    if missing is not None:
+        missing[envs, t] = True
+    elif len(envs):
         raise no_final_observation()
-    missing[ends.envs[ends.lacks_final], t] = True
 
 
 def bad_answer(error: Exception, env: Any, form: str) -> BadAnswer:

@@ -64,7 +64,6 @@ def unpacker(policy: Any, actions: Sequence[Key], inputs: Iterable[Key], answer:
     if NEXT in public:
         raise ValueError("the policy answered with an entry 'next', which batches have already; give it another name")
     keys = (*actions, *(key for key in public if key not in actions))
-
     kinds = {key: type(value) for key, value in first.items()}
 
     def unpack(answer: Any) -> list[Any]:
