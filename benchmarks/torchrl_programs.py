@@ -19,7 +19,17 @@ import torch
 from tensordict.nn import NormalParamExtractor, TensorDictModule
 from torch import nn
 from torch.distributions import OneHotCategorical
-from torchrl.envs import Compose, DoubleToFloat, GymEnv, InitTracker, RewardSum, SerialEnv, StepCounter, TransformedEnv
+from torchrl.envs import (
+    Compose,
+    DoubleToFloat,
+    GymEnv,
+    InitTracker,
+    ParallelEnv,
+    RewardSum,
+    SerialEnv,
+    StepCounter,
+    TransformedEnv,
+)
 from torchrl.modules import ProbabilisticActor, TanhNormal
 
 from policies import mlp, quiet_threads
@@ -49,6 +59,11 @@ def pendulum() -> GymEnv:
 def pendulums() -> SerialEnv:
     """Return eight pendulums."""
     return SerialEnv(8, pendulum)
+
+
+def parallel_pendulums() -> ParallelEnv:
+    """Return eight pendulums in processes."""
+    return ParallelEnv(8, pendulum)
 
 
 def transformed() -> TransformedEnv:
@@ -84,6 +99,7 @@ PROGRAMS = {
     "gymenv_ppo": Program("Collector", pendulum, gaussian, 1000, 2.5),
     "serial8_ppo": Program("Collector", pendulums, gaussian, 1600, 6.0),
     "serial8_transforms": Program("Collector", transformed, gaussian, 1600, 5.0),
+    "parallel8_ppo": Program("Collector", parallel_pendulums, gaussian, 1600, 3.0),
     "gymenv_categorical": Program("Collector", partial(GymEnv, "CartPole-v1"), one_hot, 1000, 3.0),
     "ray_pendulum": Program("RayCollector", pendulum, linear, 2000, 3.0),
     "ray_serial8_ppo": Program("RayCollector", pendulums, gaussian, 3200, 6.0),

@@ -294,12 +294,6 @@ def test_numbers_and_sources_that_do_not_fit_are_refused(build, options, message
         build(**options)
 
 
-def test_torchrl_envs_are_refused(build):
-    envs = pytest.importorskip("torchrl.envs")
-    with pytest.raises(TypeError, match="env_processes are for gymnasium's envs and vector envs of arrays"):
-        build(partial(envs.GymEnv, "CartPole-v1"))
-
-
 def go_left(observation):
     return torch.zeros(observation.shape[:-1], dtype=torch.int64)
 

@@ -228,3 +228,8 @@ def test_groups_are_by_name_and_by_space():
     assert groups("a_0", "b", "a_1", "a_x_10") == {"a": ("a_0", "a_1"), "b": ("b",), "a_x": ("a_x_10",)}
     assert groups("a_0", "a_1", "a_2", wide=["a_2"]) == {"a_0": ("a_0",), "a_1": ("a_1",), "a_2": ("a_2",)}
     assert groups("a", "a_0", "a_1") == {"a": ("a",), "a_0": ("a_0",), "a_1": ("a_1",)}
+
+
+def test_env_processes_are_for_other_envs():
+    with pytest.raises(TypeError, match="env_processes are for gymnasium's envs, vector envs of arrays and TorchRL's"):
+        Collector(Herd, frames_per_batch=LENGTH, envs_per_worker=2, env_processes=2)

@@ -5,15 +5,17 @@ import torch
 from tensordict import TensorDict
 from tensordict.nn import NormalParamExtractor, TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torch import nn
-from torchrl.envs import GymEnv, InitTracker, ParallelEnv, TransformedEnv
+from torchrl.envs import GymEnv, InitTracker, TransformedEnv
 from torchrl.modules import AdditiveGaussianModule, ProbabilisticActor, TanhNormal, ValueOperator
 from torchrl_toys import Counting, NestedKeys
 
 from swath import Collector, MultiSyncCollector
-from swath.rollout.hosts.program import Program
-from swath.rollout.plans import NoPlan
 
-FRAMES, BATCHES, ON = 60, 3, "on for the policy only: Counting is no GymEnv, GymWrapper or SerialEnv"
+FRAMES, BATCHES, ON = (
+    60,
+    3,
+    "on for the policy only: Counting is no GymEnv, GymWrapper, SerialEnv or ParallelEnv",
+)
 
 
 def gaussian(key="observation", action="action", n_actions=1):
@@ -179,10 +181,3 @@ def test_workers_elsewhere_have_plans(monkeypatch, fork_server):
     planned, plan = collect("1")
     assert planned == plain
     assert plan == ON
-
-
-def test_the_reason_for_no_plan_of_a_parallel_env_names_the_next_move():
-    env = TransformedEnv(ParallelEnv(2, Counting), InitTracker())
-    with pytest.raises(NoPlan, match=r"ParallelEnv is no GymEnv.*; take a SerialEnv for each worker of a MultiSync"):
-        Program.of([env], separate=False)
-    env.close(raise_if_closed=False)

@@ -21,6 +21,7 @@ from swath.keys import as_key, keys_of
 from swath.options import FinalObservation, OnEnvError, one_of, positive
 from swath.rollout.buffer import Layout
 from swath.rollout.hosts.sources import Source
+from swath.rollout.hosts.torchrl import EnvOptions
 from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
 from swath.weights.snapshot import Manifest
 
@@ -209,6 +210,12 @@ class WorkerOptions(EveryWorker, LocalWorker):
         common, env, policy, storing = (as_device(name, getattr(self, name)) for name in names)
         policy = policy or common
         return Devices(env, policy, storing or common or (env if env == policy else None), common)
+
+    @property
+    def env_options(self) -> EnvOptions:
+        """Return the options of TensorDict envs."""
+        devices = self.devices
+        return EnvOptions(self.max_frames, devices.env or devices.common, plans=self.plans)
 
     @property
     def exploration(self) -> ExplorationType:

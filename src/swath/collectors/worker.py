@@ -39,7 +39,7 @@ from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import EnvRaised, Host, HostSpec, TensorDictSpec, close_on_failure, first_env
 from swath.rollout.hosts.parallel import ProcessEnvs, ProcessHost
 from swath.rollout.hosts.sources import build
-from swath.rollout.hosts.torchrl import CREATOR, EnvOptions, reduce_env_creator
+from swath.rollout.hosts.torchrl import CREATOR, reduce_env_creator
 from swath.rollout.infos import info_reader
 from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
 from swath.rollout.memory import copied, like, pad_steps
@@ -103,7 +103,7 @@ class Worker(Responder):
         self._in_process = request.in_process
         options, source = request.options, request.source
         self.options, self.worker_idx, self.life = options, request.worker, request.life
-        host = self.host = build(source, EnvOptions(options.max_frames, options.devices.env or options.devices.common))
+        host = self.host = build(source, options.env_options)
         copies = host.env[1:] if isinstance(host.env, list) else []  # an instance of the user's stays open
         with close_on_failure(copies if source.is_instance else [host]):
             self._require_supported(request)
@@ -454,6 +454,8 @@ class Worker(Responder):
                 "set_truncated=True, but no truncated key could be found in the environment; "
                 "call env.add_truncated_keys() before handing it in"
             )
+        if options.overlap and not isinstance(self.host, ProcessHost):
+            raise ValueError("overlap=True steps halves of gymnasium envs, and these are TorchRL's; leave it out")
         if options.max_frames is not None and not spec.resettable:
             raise ValueError(
                 f"max_frames_per_traj={options.max_frames} must reset single envs of a vector env that cannot; "
@@ -477,8 +479,7 @@ class Worker(Responder):
 
     def _make_rules(self, spec: HostSpec) -> Rules:
         """Return the rules of a loop over envs, in all of which episodes begin."""
-        limits_steps = isinstance(spec, TensorDictSpec)  # the host does
-        limit = StepLimit(spec, None if limits_steps else self.options.max_frames)
+        limit = StepLimit(spec, None if isinstance(spec, TensorDictSpec) else self.options.max_frames)
         limit.restart(range(spec.num_envs))
         resets = self.options.on_env_error == "reset"
         failures = Failures(MOST_FAILURES_IN_A_ROW - 1, self._count_env_error) if resets else Failures()
@@ -595,6 +596,5 @@ class Worker(Responder):
 
     def _cause_of(self, raised: EnvRaised) -> Exception:
         """Return the exception of an env, with a note that names env, seed and worker."""
-        seed = self.host.seed_of(raised.env)
-        raised.cause.add_note(f"raised by env {raised.env} (seed {seed}) of {self.label}")
+        raised.cause.add_note(f"raised by env {raised.env} (seed {self.host.seed_of(raised.env)}) of {self.label}")
         return raised.cause

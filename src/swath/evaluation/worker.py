@@ -59,8 +59,9 @@ from swath.rollout.hosts.plan import PlanHost
 from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import EnvOptions
+from swath.rollout.hosts.verification import plan_of_env
 from swath.rollout.loop import Step
-from swath.rollout.planned import plan_of_env, planned_buffer
+from swath.rollout.planned import planned_buffer
 from swath.rollout.plans import NoPlan
 from swath.rollout.policies.binding import batch_order, build_policy
 from swath.rollout.policies.calling import device_of, maybe_compile

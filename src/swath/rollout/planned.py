@@ -9,7 +9,6 @@ answers of its spaces, the policy on the first observation.
 from __future__ import annotations
 
 import copy
-import logging
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
@@ -23,10 +22,8 @@ from swath.keys import ACTION, FLAGS, NEXT, REWARD, Key, as_key, as_tuple, is_pr
 from swath.rollout.buffer import Buffer, PlannedRows, set_all
 from swath.rollout.hosts.base import ArraySpec, Host, first_env
 from swath.rollout.hosts.plan import PlanHost
-from swath.rollout.hosts.program import require_known_transforms
 from swath.rollout.hosts.tensordict import TensorDictHost
-from swath.rollout.hosts.torchrl import TorchRLEnv
-from swath.rollout.hosts.verification import CheckedHost, require_same, verify
+from swath.rollout.hosts.verification import log_no_plan, plan_of_env, require_same
 from swath.rollout.loop import Actor, LoopState
 from swath.rollout.plans import NoPlan, plans_mode
 from swath.rollout.policies.binding import TensorDictPolicy, batch_order, bind, keys_of
@@ -36,7 +33,6 @@ from swath.rollout.seeding import GeneratorStates, preserve_generators
 from swath.rollout.spaces import Leaves
 
 T = TypeVar("T")
-_log = logging.getLogger("swath")
 
 
 class Planned:
@@ -176,29 +172,8 @@ def try_plan(host: Host, make: Callable[[], T]) -> tuple[T | None, str]:
         return make(), "on"
     except Exception as error:  # noqa: BLE001  TorchRL's own way runs
         reason = str(error) if isinstance(error, NoPlan) else repr(error)
-        _log.debug("no plan for %s: %s", type(first_env(host.env)).__name__, reason)
+        log_no_plan(first_env(host.env), reason)
         return None, reason
-
-
-def plan_of_env(host: TensorDictHost, *, owns_generators: bool = True) -> PlanHost:
-    """Return the verified host that steps the gymnasium envs inside TorchRL's; random states do not change.
-
-    Args:
-        host: the host of TorchRL's envs.
-        owns_generators: whether no other thread draws from the process's generators; else they are left alone.
-
-    Raises:
-        NoPlan: the env has no plan; the message says why.
-        Exception: what the env raised.
-    """
-    if not isinstance(host.envs[0], TorchRLEnv):
-        raise NoPlan("envs of PettingZoo")
-    checks = plans_mode() == "check"
-    planned = CheckedHost(host, owns_generators=owns_generators) if checks else PlanHost(host)
-    verify(planned, owns_generators=owns_generators)
-    for adapter in host.envs:
-        require_known_transforms(adapter.env)
-    return planned
 
 
 def plan_of_policy(

@@ -110,7 +110,8 @@ class EnvServer:
         if not isinstance(host, ArrayHost) or host.spec.of_tensors:
             kind = type(first_env(host.env)).__name__
             host.close()
-            raise TypeError(f"env_processes are for gymnasium's envs and vector envs of arrays, not for {kind}")
+            kinds = "gymnasium's envs, vector envs of arrays and TorchRL's envs with a plan"
+            raise TypeError(f"env_processes are for {kinds}, not for {kind}")
         self._host = host
         self._memory: StepMemory | None = None
         self._leaves = [np.zeros((host.spec.num_envs, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]

@@ -155,7 +155,7 @@ class ProcessHost(ArrayHost):
                 self._processes.append(self._start(index))
             for index, process in enumerate(self._processes):
                 process.begin()
-                described.append(self._ask(index, "describe"))
+                described.append(self.ask(index, "describe"))
             specs = [spec for spec, _ in described]
             self.spec = _joint_spec(specs)
             stops = [*accumulate(spec.num_envs for spec in specs)]
@@ -173,6 +173,16 @@ class ProcessHost(ArrayHost):
             raise
         self._read_limits()
         self._env = ProcessEnvs(self.map, self.spec, described[0][1])
+
+    @property
+    def num_processes(self) -> int:
+        """Return P."""
+        return len(self._shares)
+
+    @property
+    def has_lost(self) -> bool:
+        """Tell whether a process is lost, which the next reset of its envs replaces."""
+        return any(self._processes[index].loss is not None for index in self._shares)
 
     @property
     def env(self) -> ProcessEnvs:
@@ -265,14 +275,25 @@ class ProcessHost(ArrayHost):
     def render(self, env: int) -> Array | None:
         """Return a frame of this env, or `None` if it does not render."""
         index, number = self._places[env]
-        frame: Array | None = self._ask(index, "render", number)
+        frame: Array | None = self.ask(index, "render", number)
         return frame
 
     def info_of(self, env: int) -> Mapping[str, Any]:
         """Return the info dict that came with the latest observation of this env."""
         index, number = self._places[env]
-        info: Mapping[str, Any] = self._ask(index, "info_of", number)
+        info: Mapping[str, Any] = self.ask(index, "info_of", number)
         return info
+
+    def ask(self, index: int, *call: Any) -> Any:
+        """Call a method of the `EnvServer` of one process, and return the value.
+
+        Raises:
+            Exception: what the call raised.
+        """
+        answer = self._call({index: call})[index]
+        if isinstance(answer, Error):
+            raise answer.exception
+        return answer
 
     def map(self, function: Callable[..., Any], arguments: Sequence[Any] | None = None) -> list[Any]:
         """Call a function with each env in its process, or with each vector env, and return the values.
@@ -288,7 +309,7 @@ class ProcessHost(ArrayHost):
         values = list[Any]()
         for index, share in self._shares.items():
             share_arguments = None if arguments is None else arguments[share.start : share.stop]
-            values += self._ask(index, "map", function, share_arguments)
+            values += self.ask(index, "map", function, share_arguments)
         return values
 
     def replace_env(self, env: int, make: Callable[[], Any]) -> None:
@@ -306,7 +327,7 @@ class ProcessHost(ArrayHost):
             except EnvRaised as raised:
                 raise raised.cause from raised
         elif number not in self._processes[index].lost_episodes:  # else it is new
-            self._ask(index, "replace_env", number, make)
+            self.ask(index, "replace_env", number, make)
 
     def place_of(self, env: int) -> tuple[int, int]:
         """Return the process of an env, and its number there."""
@@ -324,7 +345,7 @@ class ProcessHost(ArrayHost):
         """
         if step != self._n_steps:
             raise SwathError("infos of env processes are kept until the next step; read them before")
-        infos: list[Mapping[str, Any]] = self._ask(index, "infos")
+        infos: list[Mapping[str, Any]] = self.ask(index, "infos")
         return infos
 
     def rebuild(self) -> Leaves:
@@ -422,7 +443,7 @@ class ProcessHost(ArrayHost):
         self._begin({index: ("reset_all", self._next_seeds(share))}, share)
 
     def _attach(self, index: int) -> None:
-        self._ask(index, "attach", self._n_envs, self._shares[index].start + self._first, self._options)
+        self.ask(index, "attach", self._n_envs, self._shares[index].start + self._first, self._options)
 
     def _close_envs(self) -> list[Any]:
         return [*self._call(dict.fromkeys(self._shares, ("close",)), CLOSE_TIMEOUT_S).values()]
@@ -444,17 +465,6 @@ class ProcessHost(ArrayHost):
         """Receive the answers to calls of processes, by index of the process."""
         deadline, pairs = time.monotonic() + timeout_s, zip(indices, numbers, strict=True)
         return {index: self._processes[index].receive(number, deadline) for index, number in pairs}
-
-    def _ask(self, index: int, *call: Any) -> Any:
-        """Call one process, and return the value.
-
-        Raises:
-            Exception: what the call raised.
-        """
-        answer = self._call({index: call})[index]
-        if isinstance(answer, Error):
-            raise answer.exception
-        return answer
 
     def _errors(self, index: int, answer: Any) -> dict[int, Exception]:
         """Return the errors of the envs of a process that failed.

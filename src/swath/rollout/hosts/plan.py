@@ -43,7 +43,6 @@ class PlanHost(ArrayHost):
     Attributes:
         plain: as above.
         program: the parts of the envs.
-        config: all settings that the plan depends on.
         autoresets: whether a step resets the episodes that end.
         resets_by_torchrl: whether TorchRL itself begins episodes.
 
@@ -54,7 +53,7 @@ class PlanHost(ArrayHost):
     def __init__(self, plain: TensorDictHost) -> None:
         super().__init__([], None)
         self.plain, outer = plain, plain.spec
-        self.program = Program.of(self._torchrl_envs, separate=outer.steps_singly)
+        self.program = self._make_program()
         env, n, keys = self._torchrl_envs[0], outer.num_envs, [*outer.observation_keys]
         if nested := [key for key in (*keys, *outer.all_done_keys, *outer.reward_keys) if not isinstance(key, str)]:
             raise NoPlan(f"the env has the nested keys {nested}")
@@ -67,23 +66,36 @@ class PlanHost(ArrayHost):
         action = _leaf(ACTION, env.full_action_spec[ACTION], n_lead)
         singly, seeding = outer.steps_singly, outer.seeding
         self.spec = ArraySpec(
-            n, outer.batch_shape, leaves, (action,), nothing, nothing, steps_singly=singly, seeding=seeding
+            n,
+            outer.batch_shape,
+            leaves,
+            (action,),
+            nothing,
+            nothing,
+            steps_singly=singly,
+            seeding=seeding,
+            of_torchrl=True,
         )
         self._keys, self._device, self.autoresets = [str(leaf.key) for leaf in leaves], env.device, outer.autoresets
         self._chain = self._make_chain()
         self._configure()
-        self.config = (
-            str(self.program.units[0].wrapper.specs),
-            *(f"{leaf.key} {leaf.shape} {leaf.dtype}" for leaf in (*leaves, action)),
-            repr(self._configs),
-            self.program.batched,
-            singly,
-            outer.autoresets,
-            self.program.units[0].wrapper.wrapper_frame_skip,
-        )
         self._root: Entries = {}
         self._fresh = set[int]()  # envs whose episode ended in the last step, and whose next one has begun
         self._retired = set[int]()
+
+    @property
+    def config(self) -> tuple[Any, ...]:
+        """Return all settings that the plan depends on."""
+        spec, wrapper = self.spec, self.program.units[0].wrapper
+        return (
+            str(wrapper.specs),
+            *(f"{leaf.key} {leaf.shape} {leaf.dtype}" for leaf in (*spec.observation, *spec.action)),
+            repr(self._configs),
+            self.program.batched,
+            spec.steps_singly,
+            self.autoresets,
+            wrapper.wrapper_frame_skip,
+        )
 
     @property
     def env(self) -> Any:
@@ -107,10 +119,7 @@ class PlanHost(ArrayHost):
 
     def load(self, root: TensorDictBase) -> Leaves:
         """Continue from a root `[*B]` of TorchRL's, and return its leaves."""
-        self._root = self._entries_of(root)
-        self._fresh.clear()
-        self._retired.clear()
-        return self._leaves(self._root)
+        return self._continue(self._entries_of(root))
 
     def dump(self) -> TensorDictBase:
         """Return the root `[*B]` from which TorchRL would continue."""
@@ -176,8 +185,18 @@ class PlanHost(ArrayHost):
         """Return an empty dict: TorchRL's envs give no infos."""
         return {}
 
+    def _make_program(self) -> Program:
+        return Program.of(self._torchrl_envs, separate=self.plain.spec.steps_singly)
+
     def _make_chain(self) -> Chain:
         return chain_of(self.program)
+
+    def _continue(self, root: Entries) -> Leaves:
+        """Continue from entries of a root, and return its leaves."""
+        self._root = {key: root[key] for key in self._keys}
+        self._fresh.clear()
+        self._retired.clear()
+        return self._leaves(self._root)
 
     def _configure(self) -> None:
         self._configs = self._chain.configure()
@@ -286,7 +305,10 @@ class Chain:
 
     def reset(self, envs: Sequence[int]) -> Entries:
         """Reset these envs, and return their first entries; the rows of the others mean nothing."""
-        first = self._source.reset(envs)
+        return self.begin(self._source.reset(envs))
+
+    def begin(self, first: Entries) -> Entries:
+        """Write the entries of the transforms among first entries of episodes, and return these."""
         for stage in self._stages:
             assert stage.reset is not None
             stage.reset(first)

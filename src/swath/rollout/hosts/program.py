@@ -8,9 +8,11 @@ from __future__ import annotations
 import importlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from types import FunctionType
 from typing import Any
 
+import cloudpickle
 import gymnasium as gym
 
 from swath.keys import ACTION, FLAGS, REWARD
@@ -44,35 +46,35 @@ class Program:
         transforms: over all of them, in the order of their application.
         batched: whether the units are in a `SerialEnv`.
         separate: whether the units are separate envs.
+        stand_ins: envs of the same kind as the ones in the processes of a `ParallelEnv`; the units are theirs.
     """
 
     units: tuple[Unit, ...]
     transforms: tuple[Any, ...]
     batched: bool
     separate: bool
+    stand_ins: Sequence[Any] = ()
 
     @classmethod
-    def of(cls, envs: Sequence[Any], *, separate: bool) -> Program:
+    def of(cls, envs: Sequence[Any], *, separate: bool, stand_ins: Sequence[Any] = ()) -> Program:
         """Return the parts of one env, or of several separate ones.
 
         Raises:
             NoPlan: there are other parts than a plan knows.
         """
         torchrl_envs = importlib.import_module("torchrl.envs")
-        units, transforms, batched = _parts(envs, separate=separate)
+        units, transforms, batched = _parts(envs, separate=separate, stand_ins=stand_ins)
         first = units[0].wrapper
         for wrapper in (unit.wrapper for unit in units):
             if type(wrapper) not in (torchrl_envs.GymEnv, torchrl_envs.GymWrapper):
-                is_parallel = type(wrapper) is torchrl_envs.ParallelEnv
-                move = "; take a SerialEnv for each worker of a MultiSyncCollector" if is_parallel else ""
-                raise NoPlan(f"{type(wrapper).__name__} is no GymEnv, GymWrapper or SerialEnv{move}")
+                raise NoPlan(f"{type(wrapper).__name__} is no GymEnv, GymWrapper, SerialEnv or ParallelEnv")
             _require_plain(wrapper)
             if wrapper is not first and wrapper.specs != first.specs:
                 raise NoPlan("the envs of the SerialEnv differ")
         units = [replace(unit, env=_gymnasium_env(unit.wrapper)) for unit in units]
         if strays := [type(unit.env).__name__ for unit in units if not isinstance(unit.env, gym.Env)]:
             raise NoPlan(f"{strays[0]} is no gymnasium env")
-        return cls(tuple(units), transforms, batched, separate)
+        return cls(tuple(units), transforms, batched, separate, stand_ins)
 
     def is_of(self, envs: Sequence[Any]) -> bool:
         """Tell whether envs still have the same parts.
@@ -80,7 +82,7 @@ class Program:
         Raises:
             NoPlan: they have parts that a plan does not know.
         """
-        units, transforms, _ = _parts(envs, separate=self.separate)
+        units, transforms, _ = _parts(envs, separate=self.separate, stand_ins=self.stand_ins)
         mine, others = (
             [*outer, *(part for unit in parts for part in (unit.wrapper, *unit.transforms))]
             for outer, parts in ((self.transforms, self.units), (transforms, units))
@@ -89,8 +91,10 @@ class Program:
         return same and all(_gymnasium_env(unit.wrapper) is unit.env for unit in self.units)
 
 
-def _parts(envs: Sequence[Any], *, separate: bool) -> tuple[list[Unit], tuple[Any, ...], bool]:
-    """Return the wrappers with their transforms, the transforms over all, and whether they are in a `SerialEnv`.
+def _parts(
+    envs: Sequence[Any], *, separate: bool, stand_ins: Sequence[Any]
+) -> tuple[list[Unit], tuple[Any, ...], bool]:
+    """Return the wrappers with their transforms, the transforms over all, and whether they are batched.
 
     Raises:
         NoPlan: a part has other methods than its class, or is closed.
@@ -98,10 +102,12 @@ def _parts(envs: Sequence[Any], *, separate: bool) -> tuple[list[Unit], tuple[An
     torchrl_envs, transforms, batched, inner = importlib.import_module("torchrl.envs"), (), False, [*envs]
     if not separate:
         transforms, outer = _unwrap(envs[0])
-        batched = type(outer) is torchrl_envs.SerialEnv
+        batched = bool(stand_ins) or type(outer) is torchrl_envs.SerialEnv
         if not batched:
             return [Unit(outer, None, ())], transforms, False
-        inner = _envs_of(outer)
+        if stand_ins and not outer.is_closed:
+            raise NoPlan("other code has started the ParallelEnv")
+        inner = [*stand_ins] or _envs_of(outer)
     pairs = [_unwrap(env) for env in inner]
     return [Unit(wrapper, None, inner_transforms) for inner_transforms, wrapper in pairs], transforms, batched
 
@@ -124,8 +130,15 @@ def _unwrap(env: Any) -> tuple[tuple[Any, ...], Any]:
 
 
 def _envs_of(serial_env: Any) -> list[Any]:
-    """Return the envs inside a `SerialEnv`: it hands on methods that all of them have."""
-    methods = serial_env.insert_transform if _have_transforms(serial_env) else serial_env.read_action
+    """Return the envs inside a `SerialEnv`: it hands on methods that all of them have.
+
+    Raises:
+        NoPlan: they lack the methods of gymnasium's envs.
+    """
+    try:
+        methods = serial_env.insert_transform if _have_transforms(serial_env) else serial_env.read_action
+    except AttributeError:
+        raise NoPlan("the SerialEnv has other envs than GymEnv and GymWrapper") from None
     return [method.__self__ for method in methods.list_callable]
 
 
@@ -144,16 +157,22 @@ def require_known_transforms(env: Any) -> None:
         NoPlan: several functions make the envs, so that some may have transforms which are not seen.
     """
     _, inner = _unwrap(env)
-    if type(inner) is importlib.import_module("torchrl.envs").SerialEnv and not _have_transforms(inner):
-        first, *others = inner.create_env_fn
-        if not all(_is_same_function(first, other) for other in others):
-            raise NoPlan("several functions make the envs of the SerialEnv, some without transforms")
+    is_serial = type(inner) is importlib.import_module("torchrl.envs").SerialEnv
+    if is_serial and not _have_transforms(inner) and not are_one_function(inner.create_env_fn):
+        raise NoPlan("several functions make the envs of the SerialEnv, some without transforms")
+
+
+def are_one_function(functions: Sequence[Any]) -> bool:
+    """Tell whether all functions are one, or of the same code and with the same values."""
+    return all(_is_same_function(functions[0], other) for other in functions[1:])
 
 
 def _is_same_function(first: Any, other: Any) -> bool:
-    """Tell whether two functions are one, or of the same code and with the same values."""
     if first is other:
         return True
+    if isinstance(first, partial) and isinstance(other, partial):
+        same_arguments = cloudpickle.dumps(first.keywords) == cloudpickle.dumps(other.keywords)
+        return same_arguments and first.args == other.args and _is_same_function(first.func, other.func)
     if not isinstance(first, FunctionType) or not isinstance(other, FunctionType):
         return False
     parts = [

@@ -24,11 +24,13 @@ from swath.rollout.hosts.base import Host, MakeEnvs, close_on_failure
 from swath.rollout.hosts.env_server import Processes
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.parallel import ProcessHost
+from swath.rollout.hosts.parallel_plan import PlannedEnv, adapt_torchrl_env, parallel_batch_of, plan_of_share
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.tensors import BatchedEnv, TensorHost, tensor_device
 from swath.rollout.hosts.torchrl import EnvOptions, TorchRLEnv, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import VectorHost, is_batched_env, is_envpool, is_vector_env
+from swath.rollout.plans import NoPlan
 
 DEFAULT_OPTIONS = EnvOptions()
 ENVS = "a gymnasium env, a vector env, a TorchRL env or a PettingZoo ParallelEnv"
@@ -107,7 +109,7 @@ def build(source: Source, options: EnvOptions = DEFAULT_OPTIONS) -> Host:
         Exception: raised by the callable or the env's constructor, with a note.
     """
     if source.processes is not None:
-        return ProcessHost([partial(build, share, options) for share in _shares_of(source)], source.processes)
+        return _build_in_processes(source, source.processes, options)
     envs, rebuild = _envs(source, options), None if source.is_instance else partial(_envs, source, options)
     first, built, keep_float64 = envs[0], envs[1:] if source.is_instance else envs, source.keep_float64
     with close_on_failure([] if source.owned_by_user else built):
@@ -115,12 +117,51 @@ def build(source: Source, options: EnvOptions = DEFAULT_OPTIONS) -> Host:
             return vector_host(first, rebuild, keep_float64=keep_float64)
         if isinstance(first, gym.Env):
             return EnvListHost(envs, bare=source.copies is None, make=rebuild, keep_float64=keep_float64)
-        adapt: Callable[[Any], Any] = partial(TorchRLEnv, autoresets=not options.separate)
+        adapt: Callable[[Any], Any] = partial(adapt_torchrl_env, autoresets=not options.separate, plans=options.plans)
         if is_parallel_env(first):
             adapt = partial(ZooEnv, max_steps=options.max_steps, keep_float64=keep_float64)
         separate = source.copies is not None and (options.separate or is_parallel_env(first))
         make = None if rebuild is None else lambda: [*map(adapt, rebuild())]
         return TensorDictHost([*map(adapt, envs)], make, separate=separate)
+
+
+def _build_in_processes(source: Source, processes: Processes, options: EnvOptions) -> Host:
+    """Build the envs in processes, and their host.
+
+    Raises:
+        ValueError: a batched TorchRL env.
+        Exception: what building an env raised.
+    """
+    shares, copies = [partial(_build_share, share, options) for share in _shares_of(source)], source.copies
+    host = ProcessHost(shares, processes)
+    if not host.spec.of_torchrl:
+        return host
+
+    def adapt(processes: ProcessHost) -> PlannedEnv:
+        env = options.apply(parallel_batch_of([partial(make_env, source)] * (copies or 1)))
+        return PlannedEnv(env, autoresets=True, processes=processes)
+
+    with close_on_failure([host]):
+        if copies is None:
+            message = f"env_processes={processes.number} for a batch of TorchRL envs; return one env"
+            raise ValueError(f"{message}, and say with {source.copies_name} how many to build")
+        return TensorDictHost([adapt(host)], lambda: [adapt(ProcessHost(shares, processes))], separate=False)
+
+
+def _build_share(source: Source, options: EnvOptions) -> Host:
+    """Build the host of the envs of one process; TorchRL's envs step by their plan.
+
+    Raises:
+        TypeError: TorchRL's envs have no plan.
+    """
+    host = build(source, EnvOptions(separate=options.separate))
+    if options.separate or not isinstance(host, TensorDictHost) or not isinstance(host.envs[0], TorchRLEnv):
+        return host
+    with close_on_failure([host]):
+        try:
+            return plan_of_share(host.env, plans=options.plans)
+        except NoPlan as reason:
+            raise TypeError(f"env_processes step TorchRL envs by their plan, and these have none: {reason}") from None
 
 
 def _shares_of(source: Source) -> list[Source]:

@@ -70,11 +70,13 @@ class EnvOptions:
         max_steps: step limit of an episode, which the env counts itself.
         device: device to move the env to, or `None`.
         separate: whether to step copies one by one, each with its own seeds, instead of as one batch.
+        plans: whether a `ParallelEnv` may step by its plan.
     """
 
     max_steps: int | None = None
     device: torch.device | None = None
     separate: bool = False
+    plans: bool = False
 
     def apply(self, env: Any) -> Any:
         """Return the `EnvBase` with device and step limit.
@@ -97,16 +99,20 @@ class TorchRLEnv:
     Args:
         env: the env.
         autoresets: whether a step resets episodes that end.
+        reason_for_no_plan: why a `ParallelEnv` has no plan; `""` for other envs.
 
     Attributes:
         env: the env.
         spec: properties of the env.
+        plan: steps the envs of a `ParallelEnv`; `None` if TorchRL does.
         kind: name and value of a property that must be equal in all envs of a host.
         stateful: the transforms, or the batched env, with a `state_dict`; or `None`.
     """
 
-    def __init__(self, env: Any, *, autoresets: bool) -> None:
-        self.env, self.autoresets = env, autoresets
+    plan: Any = None
+
+    def __init__(self, env: Any, *, autoresets: bool, reason_for_no_plan: str = "") -> None:
+        self.env, self.autoresets, self.reason_for_no_plan = env, autoresets, reason_for_no_plan
         if isinstance(env, _envs().SerialEnv) and env.is_closed:
             env.start()  # its envs become accessible
         flags = _keys(env.done_keys)

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import copy
 import importlib
+import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
@@ -26,11 +27,11 @@ from tensordict import TensorDict, TensorDictBase
 from swath.keys import ACTION, FLAGS, NEXT, REWARD, Key
 from swath.rollout.hosts.base import Transition
 from swath.rollout.hosts.plan import Chain, PlanHost, chain_of
-from swath.rollout.hosts.program import Program, Unit
+from swath.rollout.hosts.program import Program, Unit, require_known_transforms
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import TorchRLEnv
 from swath.rollout.hosts.transforms import stage_of
-from swath.rollout.plans import VARIABLE, NoPlan
+from swath.rollout.plans import VARIABLE, NoPlan, plans_mode
 from swath.rollout.seeding import GeneratorStates, preserve_generators
 from swath.rollout.spaces import Array, Leaves
 
@@ -374,3 +375,36 @@ def require_same(place: str, keys: Sequence[Key], leaves: Leaves, td: TensorDict
         same_form = value.dtype == leaf.dtype and leaf.shape in (value.shape, (1, *value.shape))
         if not same_form or value.tobytes() != leaf.tobytes():
             raise NoPlan(f"{place} {key!r} is {leaf!r} in a plan, and {value!r} in TorchRL")
+
+
+def plan_of_env(host: TensorDictHost, *, owns_generators: bool = True) -> PlanHost:
+    """Return the verified host that steps the gymnasium envs inside TorchRL's; random states do not change.
+
+    Args:
+        host: the host of TorchRL's envs.
+        owns_generators: whether no other thread draws from the process's generators; else they are left alone.
+
+    Raises:
+        NoPlan: the env has no plan; the message says why.
+        Exception: what the env raised.
+    """
+    if not isinstance(host.envs[0], TorchRLEnv):
+        raise NoPlan("envs of PettingZoo")
+    adapter = host.envs[0]
+    if adapter.reason_for_no_plan:
+        raise NoPlan(adapter.reason_for_no_plan)
+    if adapter.plan is not None:
+        adapter.plan.renew()
+        planned: PlanHost = adapter.plan
+        return planned
+    checks = plans_mode() == "check"
+    planned = CheckedHost(host, owns_generators=owns_generators) if checks else PlanHost(host)
+    verify(planned, owns_generators=owns_generators)
+    for adapter in host.envs:
+        require_known_transforms(adapter.env)
+    return planned
+
+
+def log_no_plan(env: Any, reason: str) -> None:
+    """Log at level DEBUG why an env has no plan."""
+    logging.getLogger("swath").debug("no plan for %s: %s", type(env).__name__, reason)

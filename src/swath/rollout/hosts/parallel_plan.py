@@ -1,0 +1,335 @@
+"""The plan of TorchRL's `ParallelEnv`: its gymnasium envs step in env processes, each with a plan.
+
+    action ─▶ ParallelPlan: transforms over all envs ─▶ EnvProcesses ─▶ a PlanHost in each process ─▶ entries
+
+TorchRL's own processes are never started. A policy without a plan reads and writes TensorDicts of the same envs, which
+`PlannedEnv` makes from the entries.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import torch
+from tensordict import TensorDict, TensorDictBase
+
+from swath.keys import ACTION, DONE, NEXT, REWARD, TERMINATED, TRUNCATED
+from swath.rollout.hosts.base import EnvRaised, close_on_failure, close_quietly
+from swath.rollout.hosts.env_server import Processes
+from swath.rollout.hosts.parallel import ProcessHost
+from swath.rollout.hosts.plan import Chain, PlanHost, chain_of
+from swath.rollout.hosts.program import Program, are_one_function
+from swath.rollout.hosts.tensordict import TensorDictHost
+from swath.rollout.hosts.torchrl import CREATOR, TorchRLEnv
+from swath.rollout.hosts.transforms import Entries, stage_of
+from swath.rollout.hosts.verification import log_no_plan, plan_of_env, verify
+from swath.rollout.plans import NoPlan, plans_mode
+from swath.rollout.seeding import preserve_generators
+from swath.rollout.spaces import Array, Leaves
+
+STEP_TIMEOUT_S = 10_000.0  # as TorchRL waits for its processes
+
+
+class EnvProcesses:
+    """Steps the envs of a `ParallelEnv` in processes, as the source of a chain.
+
+    Args:
+        host: the envs, with their own transforms.
+        inner: settings of the transforms in the processes.
+    """
+
+    def __init__(self, host: ProcessHost, inner: list[Any]) -> None:
+        self.host, self._inner, self._n = host, inner, host.spec.num_envs
+        self._keys = [str(key) for key in host.spec.observation_keys]
+        self._zeros = [np.zeros((self._n, *leaf.shape), leaf.dtype) for leaf in host.spec.observation]
+
+    def configure(self) -> list[Any]:
+        """Return names and settings of the transforms of single envs, which do not change."""
+        return self._inner
+
+    def step(self, root: Entries, actions: Array, idle: Collection[int] = ()) -> Entries:  # noqa: ARG002
+        """Step every env, and return the entries `[B, …]` of the step.
+
+        Raises:
+            EnvRaised: an env raised, or its process was lost.
+        """
+        transition = self.host.step([actions])
+        for env, error in transition.failed:
+            raise EnvRaised(env, error)
+        flags, ends = np.zeros((2, self._n, 1), np.bool_), transition.ends
+        flags[0, ends.envs, 0], flags[1, ends.envs, 0] = ends.terminated, ends.truncated
+        entries = dict(zip(self._keys, transition.observation, strict=True))
+        entries[REWARD] = transition.reward[:, None].astype(np.float32)
+        entries[TERMINATED], entries[TRUNCATED] = flags
+        entries[DONE] = flags[0] | flags[1]
+        return entries
+
+    def reset(self, envs: Sequence[int]) -> Entries:
+        """Reset these envs, and return the first entries `[B, …]`; the rows of the others are zero."""
+        return self._entries(self.host.reset(envs, self._zeros))
+
+    def reset_all(self, seed: int | None, *, static: bool) -> Entries:
+        """Reset every env, and return the first entries `[B, …]`.
+
+        Args:
+            seed: of the first env, from which TorchRL derives the others; `None`: continue from their random states.
+            static: whether all envs get the same seed.
+        """
+        if seed is not None and self.host.has_lost:
+            self.host.reset_all()
+        if seed is not None:
+            for index in range(self.host.num_processes):
+                seed = self.host.ask(index, "map", partial(_set_seed, seed=seed, static=static))[0]
+        return self._entries(self.host.reset_all())
+
+    def _entries(self, leaves: Leaves) -> Entries:
+        return dict(zip(self._keys, leaves, strict=True))
+
+
+class ParallelPlan(PlanHost):
+    """The gymnasium envs of a `ParallelEnv` that was not started, and their transforms.
+
+    Args:
+        env: the `ParallelEnv`, or a `TransformedEnv` of it.
+        autoresets: whether a step resets the episodes that end.
+        processes: its envs; `None` to begin processes, at most one per CPU.
+
+    Raises:
+        NoPlan: the env has no plan; the message says why.
+        Exception: what building an env raised.
+    """
+
+    def __init__(self, env: Any, *, autoresets: bool, processes: ProcessHost | None = None) -> None:
+        self._makers, self._stand_ins, self._given = _makers(env), list[Any](), processes
+        try:
+            with preserve_generators():
+                for make in self._makers[:1] if are_one_function(self._makers) else self._makers:
+                    self._stand_ins.append(make())
+            super().__init__(TensorDictHost([TorchRLEnv(env, autoresets=autoresets)], None, separate=False))
+            verify(self)
+        except BaseException:
+            self.close()
+            raise
+
+    def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
+        """Begin an episode in every env; TorchRL derives their seeds from the first one."""
+        seed, static = (None, False) if seeds is None else (seeds[0], len(seeds) > 1 and len({*seeds}) == 1)
+        first = self._processes.reset_all(seed, static=static)
+        return self._continue(self._chain.begin(first))
+
+    def renew(self) -> None:
+        """Read the settings of the transforms again, and check the plan with them.
+
+        Raises:
+            NoPlan: the env has other parts than when the plan was made, or the plan differs from TorchRL's steps.
+        """
+        if self.is_valid():
+            return
+        if not self.program.is_of(self._torchrl_envs):
+            raise NoPlan("it has other transforms")
+        verify(self)
+
+    def render(self, env: int) -> Array | None:
+        """Return a frame of this env, or `None`."""
+        return self._processes.host.render(env)
+
+    def close(self) -> None:
+        """Close every env, and end the processes."""
+        for stand_in in self._stand_ins:
+            if not stand_in.is_closed:
+                close_quietly(stand_in)
+        if (processes := getattr(self, "_processes", None)) is not None:
+            processes.host.close()
+
+    def _make_program(self) -> Program:
+        return Program.of(self._torchrl_envs, separate=False, stand_ins=self._stand_ins)
+
+    def _make_chain(self) -> Chain:
+        """Begin the processes, and return the transforms over their envs.
+
+        Raises:
+            NoPlan: their envs have a state, or TorchRL begins their episodes.
+        """
+        n, outer = len(self._makers), self.program.transforms
+        if any(stand_in.state_dict() for stand_in in self._stand_ins):
+            raise NoPlan("the envs of the ParallelEnv have a state_dict")
+        inner = chain_of(Program(self.program.units, (), batched=True, separate=False)).configure()
+        outer_begins = [stage_of(transform, (n,)).reset is not None for transform in outer]
+        if not all((*outer_begins, *(begins for *_, begins in inner))):
+            raise NoPlan("TorchRL begins the episodes of the ParallelEnv")
+        self._processes = EnvProcesses(self._given or _begin_processes(self._makers), inner)
+        return Chain(self._processes, outer, (n,))
+
+
+class PlannedEnv(TorchRLEnv):
+    """A `ParallelEnv` whose envs a plan steps, for policies that read and write TensorDicts.
+
+    Args:
+        env: the `ParallelEnv`, or a `TransformedEnv` of it.
+        autoresets: whether a step resets episodes that end.
+        processes: its envs; `None` to begin processes, at most one per CPU.
+
+    Attributes:
+        plan: steps the envs.
+
+    Raises:
+        NoPlan: the env has no plan; the message says why.
+        Exception: what building an env raised.
+    """
+
+    plan: ParallelPlan
+
+    def __init__(self, env: Any, *, autoresets: bool, processes: ProcessHost | None = None) -> None:
+        super().__init__(env, autoresets=autoresets)
+        self.plan = ParallelPlan(env, autoresets=autoresets, processes=processes)
+        if env is self.stateful:  # its state_dict would ask TorchRL's processes
+            self.stateful = None
+
+    def reset(self, seeds: Sequence[int | None] | None) -> Any:
+        """Begin an episode in every env of the batch, seeded from the first seed, and return the root."""
+        self._require_unchanged()
+        self.plan.reset_all(seeds)
+        return self.plan.dump()
+
+    def reset_some(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
+        """Begin an episode in these envs of the batch, and return the root with their rows."""
+        self._require_unchanged()
+        self.plan.reset(envs, self.plan.load(root))
+        return root.update(self.plan.dump())
+
+    def step(self, root: TensorDictBase) -> tuple[Any, Any]:
+        """Step, reset if `autoresets`, and return the root with `"next"` and the root of the next step.
+
+        Raises:
+            Exception: what an env raised.
+        """
+        self._require_unchanged()
+        self.plan.load(root)
+        transition = self.plan.step([root.get(ACTION).numpy(force=True)])
+        for _, error in transition.failed:
+            raise error
+        n, ends = self.spec.num_envs, transition.ends
+        flags = torch.zeros((2, n, 1), dtype=torch.bool)
+        flags[0, ends.envs, 0], flags[1, ends.envs, 0] = map(torch.from_numpy, (ends.terminated, ends.truncated))
+        entries = dict(zip(self.plan.spec.observation_keys, map(torch.from_numpy, transition.observation), strict=True))
+        entries[REWARD] = torch.from_numpy(transition.reward[:, None])
+        entries |= {TERMINATED: flags[0], TRUNCATED: flags[1], DONE: flags[0] | flags[1]}
+        root = root.set(NEXT, TensorDict(entries, batch_size=root.batch_size, device=self.env.device))
+        following = self.env.step_mdp(root)
+        if self.autoresets and len(ends.envs):
+            following.update(self.plan.dump())
+        return root, following
+
+    def render(self, env: int) -> Array | None:
+        """Return a frame of this env; `None` if it does not render arrays."""
+        return self.plan.render(env)
+
+    def close(self) -> None:
+        """Close the envs, and end their processes."""
+        self.plan.close()
+        super().close()
+
+    def _require_unchanged(self) -> None:
+        """Check that the envs in the processes are the ones that the user sees.
+
+        Raises:
+            RuntimeError: they are not.
+        """
+        try:
+            self.plan.renew()
+        except NoPlan as reason:
+            raise RuntimeError(
+                f"the ParallelEnv has changed since its envs began ({reason}), which they do not see: "
+                "pass plans=False, or change it before"
+            ) from None
+
+
+def adapt_torchrl_env(env: Any, *, autoresets: bool, plans: bool) -> TorchRLEnv:
+    """Return a TorchRL env for `TensorDictHost`; a `ParallelEnv` steps by its plan, if it has one.
+
+    Args:
+        env: the env.
+        autoresets: whether a step resets episodes that end.
+        plans: whether to look for the plan of a `ParallelEnv`.
+    """
+    if not (plans and plans_mode() != "off" and type(_unwrapped(env)) is _parallel_env()):
+        return TorchRLEnv(env, autoresets=autoresets)
+    try:
+        return PlannedEnv(env, autoresets=autoresets)
+    except Exception as error:  # noqa: BLE001  TorchRL's own way runs
+        reason = str(error) if isinstance(error, NoPlan) else repr(error)
+        log_no_plan(env, reason)
+        return TorchRLEnv(env, autoresets=autoresets, reason_for_no_plan=reason)
+
+
+def _parallel_env() -> Any:
+    return importlib.import_module("torchrl.envs").ParallelEnv
+
+
+def _unwrapped(env: Any) -> Any:
+    while isinstance(env, importlib.import_module("torchrl.envs").TransformedEnv):
+        env = env.base_env
+    return env
+
+
+def _makers(env: Any) -> list[Callable[[], Any]]:
+    """Return functions that build the envs of a `ParallelEnv`, one per env; the same one for equal envs.
+
+    Raises:
+        NoPlan: other code has started its processes, whose envs may be changed.
+    """
+    parallel_env = _unwrapped(env)
+    if not parallel_env.is_closed:
+        raise NoPlan("other code has started the ParallelEnv")
+    creator, makers = getattr(importlib.import_module(CREATOR[0]), CREATOR[1]), list[Callable[[], Any]]()
+    for make, kwargs in zip(parallel_env.create_env_fn, parallel_env.create_env_kwargs, strict=True):
+        if isinstance(make, creator):
+            makers.append(partial(make.create_env_fn, **{**kwargs, **make.create_env_kwargs}))
+        else:
+            makers.append(partial(make, **kwargs))
+    return makers
+
+
+def parallel_batch_of(makers: Sequence[Callable[[], Any]]) -> Any:
+    """Return a `ParallelEnv` of functions that build envs; it is not started."""
+    return _parallel_env()(len(makers), [*makers])
+
+
+def _begin_processes(makers: Sequence[Callable[[], Any]]) -> ProcessHost:
+    n, number = len(makers), min(len(makers), len(os.sched_getaffinity(0)))
+    starts = [n * index // number for index in range(number + 1)]
+    shares = [partial(_build_share, makers[start:stop]) for start, stop in pairwise(starts)]
+    return ProcessHost(shares, Processes(number, STEP_TIMEOUT_S))
+
+
+def _build_share(makers: Sequence[Callable[[], Any]]) -> PlanHost:
+    env = importlib.import_module("torchrl.envs").SerialEnv(len(makers), [*makers])
+    with close_on_failure([env]):
+        return plan_of_share(env)
+
+
+def plan_of_share(env: Any, *, plans: bool = True) -> PlanHost:
+    """Return the plan of a `SerialEnv` in an env process.
+
+    Args:
+        env: the env.
+        plans: whether it may have a plan.
+
+    Raises:
+        NoPlan: it has no plan; the message says why.
+    """
+    if plans_mode() == "off" or not plans:
+        raise NoPlan("plans are off")
+    return plan_of_env(TensorDictHost([TorchRLEnv(env, autoresets=False)], None, separate=False))
+
+
+def _set_seed(env: Any, *, seed: int, static: bool) -> int | None:
+    """Seed the envs of a process; return the seed of the first env of the next process."""
+    following: int | None = env.set_seed(seed, static_seed=static)
+    return following
