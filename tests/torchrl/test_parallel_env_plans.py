@@ -33,6 +33,7 @@ from swath import Collector, MultiSyncCollector
 from swath.errors import EnvProcessLost
 from swath.rollout.hosts.parallel_plan import ParallelPlan
 from swath.rollout.plans import NoPlan
+from traces import left, require_no_more_than
 
 FRAMES, BATCHES, N_ENVS = 60, 3, 3
 
@@ -256,6 +257,17 @@ def test_an_exception_of_an_env_has_its_own_type(fork_server):
         pytest.raises(FloatingPointError, match="overflow in the simulator"),
     ):
         collector.next()
+
+
+@pytest.mark.parametrize("close_env", [True, False])
+def test_shutdown_ends_the_processes(fork_server, close_env):
+    before, env = left(), ParallelEnv(2, cartpole)
+    for _ in range(2):
+        collector = Collector(env, choosing(), frames_per_batch=FRAMES)
+        collector.next()
+        collector.shutdown(close_env=close_env)
+        del collector  # its memory is shared
+    require_no_more_than(before)
 
 
 @pytest.mark.parametrize(

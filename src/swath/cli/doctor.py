@@ -225,9 +225,10 @@ def check_use(make: Any, actor: Any, figures: dict[str, float], plans: dict[str,
     from swath.collectors.collector import Collector
     from swath.rollout.hosts.gymnasium import EnvListHost
     from swath.rollout.hosts.sources import Source, build
+    from swath.rollout.hosts.torchrl import EnvOptions
     from swath.rollout.planned import status_of_env
 
-    with closing(build(Source(make))) as host:
+    with closing(build(Source(make), EnvOptions(plans=True))) as host:
         envs = ENVS if isinstance(host, EnvListHost) else None
         settings: dict[str, Any] = {"frames_per_batch": 16 * (envs or host.spec.num_envs), "envs_per_worker": envs}
         plans["the env"] = status_of_env(host)

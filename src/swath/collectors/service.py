@@ -224,6 +224,8 @@ class CollectorService:
         try:
             stepped = self.options.in_process and used_by_others(self.jobs.requests[0].source.env, self)
             raised = self.group.fleet.close(timeout, ask=close_env and not stepped)
+            if self.member is not None:
+                self.member.host.release()
         finally:
             self.drop_pending()
             self.group.settle_dropped()

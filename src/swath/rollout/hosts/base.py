@@ -390,6 +390,9 @@ class Host(ABC):
             raise EnvRaised(0, error) from error
         return self.reset_all()
 
+    def release(self) -> None:  # noqa: B027  most hosts step the user's own envs
+        """End what steps envs elsewhere, and leave the user's envs open."""
+
     def close(self) -> None:
         """Close every env, and then raise the error of an env that failed to close. Calling it twice is fine.
 

@@ -66,6 +66,8 @@ class Program:
         units, transforms, batched = _parts(envs, separate=separate, stand_ins=stand_ins)
         first = units[0].wrapper
         for wrapper in (unit.wrapper for unit in units):
+            if type(wrapper) is torchrl_envs.ParallelEnv:
+                raise NoPlan("a ParallelEnv has a plan in collectors only")
             if type(wrapper) not in (torchrl_envs.GymEnv, torchrl_envs.GymWrapper):
                 raise NoPlan(f"{type(wrapper).__name__} is no GymEnv, GymWrapper, SerialEnv or ParallelEnv")
             _require_plain(wrapper)

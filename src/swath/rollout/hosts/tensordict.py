@@ -158,6 +158,12 @@ class TensorDictHost(Host):
         """Stop stepping these envs; a batched env continues to step all of its envs."""
         self._retired.update(envs if self._separate else ())
 
+    def release(self) -> None:
+        """End the processes of a planned `ParallelEnv`."""
+        for env in self.envs:
+            if (plan := getattr(env, "plan", None)) is not None:
+                plan.close()
+
     def render(self, env: int) -> Array | None:
         """Return a frame of this env or its last pixels entry; of a batched env the pixels if there are any."""
         place, row = (env, 0) if self._separate else (0, env)
