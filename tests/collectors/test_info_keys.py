@@ -105,6 +105,7 @@ def test_masks_of_tensors_are_obeyed():
         (["observation"], ValueError, "which batches have already"),
         (["final_observation_missing"], ValueError, "which batches have already"),
         ([3], TypeError, "a key is a string"),
+        (["log", ("log", "x")], ValueError, r"\('log', 'x'\)\] and entries around them"),
     ],
 )
 def test_keys_that_cannot_be_are_refused(keys, error, message):

@@ -15,6 +15,7 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from swath import Collector, Evaluator, MultiAsyncCollector, MultiSyncCollector, evaluate_policy
+from swath.errors import BadAnswer
 from swath.rollout.episodes.statistics import DeviceTrajectoryIds, TrajectoryIds
 from tensor_simulators import DISABLED, NEXT_STEP, SAME_STEP, BatchedSimulator, Simulator, require_lawful
 
@@ -324,6 +325,16 @@ def test_answers_of_another_form_are_named(change, error):
 
     with Collector(Wrong(3, SAME_STEP), Act(), frames_per_batch=24) as c, pytest.raises(ValueError, match=error):
         c.next()
+
+
+@pytest.mark.parametrize("change", [lambda o, i: o, lambda o, i: (o,), lambda o, i: (o[:, :2], i)])
+def test_resets_of_another_form_are_named(change):
+    class Wrong(Simulator):
+        def reset(self, **options):
+            return change(*super().reset(**options))
+
+    with pytest.raises(BadAnswer, match=r"vector env has reset\(seed=…, options=…\) -> observations, infos"):
+        Collector(Wrong(3, SAME_STEP), Act(), frames_per_batch=24)
 
 
 def test_a_simulator_that_does_not_say_when_it_resets_is_taken_to_do_it_within_the_step():

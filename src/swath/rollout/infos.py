@@ -39,6 +39,9 @@ def info_reader(keys: Sequence[Key], spec: HostSpec) -> InfoReader | None:
     clashes = [key for key in keys if key in spec.observation_keys or as_tuple(key)[0] in RESERVED]
     if clashes:
         raise ValueError(f"info_keys has {clashes}, which batches have already; rename them in the env")
+    paths = {*map(as_tuple, keys)}
+    if inner := [path for path in sorted(paths) if any(path[:n] in paths for n in range(len(path)))]:
+        raise ValueError(f"info_keys has {inner} and entries around them; leave either out")
     return InfoReader(keys, spec)
 
 

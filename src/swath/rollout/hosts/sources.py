@@ -17,7 +17,7 @@ import cloudpickle
 import gymnasium as gym
 from gymnasium.vector import VectorWrapper
 
-from swath.errors import noted
+from swath.errors import BadAnswer, noted
 from swath.extras import need
 from swath.options import count
 from swath.rollout.hosts.base import Host, MakeEnvs, close_on_failure
@@ -29,7 +29,7 @@ from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.tensors import BatchedEnv, TensorHost, tensor_device
 from swath.rollout.hosts.torchrl import EnvOptions, TorchRLEnv, batch_of, has_makers, is_torchrl_env
-from swath.rollout.hosts.vector import VectorHost, is_batched_env, is_envpool, is_vector_env
+from swath.rollout.hosts.vector import RESET, VectorHost, is_batched_env, is_envpool, is_vector_env
 from swath.rollout.plans import NoPlan
 
 DEFAULT_OPTIONS = EnvOptions()
@@ -194,6 +194,8 @@ def vector_host(env: Any, make: MakeEnvs | None, *, keep_float64: bool) -> Vecto
     probe = env if converts else inner  # other wrappers may count or average what resets return
     with noted(f"the first reset of {env}"):
         answer = probe.reset()
+        if not isinstance(answer, tuple):
+            raise BadAnswer(f"it returned {type(answer).__name__}; {RESET}")
     first, device = answer if probe is env else None, tensor_device(answer[0])
     if device is None:
         return VectorHost(env, make, first=first, keep_float64=keep_float64)

@@ -31,6 +31,7 @@ _SEEDING: Mapping[Kind, Seeding] = {"gymnasium": "episode", "ale": "episode", "e
 # The attributes of a `gymnasium.Env` that steps many envs at once.
 BATCHED = ("num_envs", "single_observation_space", "single_action_space")
 
+RESET = "a gymnasium vector env has reset(seed=…, options=…) -> observations, infos"
 STEP = "a gymnasium vector env has step(actions) -> observations, rewards, terminations, truncations, infos"
 
 
@@ -171,6 +172,7 @@ class VectorHost(ArrayHost):
         """
         n, reset, masked = self.spec.num_envs, self.envs[0].reset, dict[str, Any]()
         first, self._first = self._first, None
+        returned: Any = None
         if seeds is not None and self.spec.seeding == "episode":
             self._seeds |= {env: seed for env, seed in zip(envs, seeds, strict=True) if seed is not None}
         if len(envs) < n and not self.spec.resettable:
@@ -180,15 +182,17 @@ class VectorHost(ArrayHost):
             if len(envs) < n:
                 masked = {"options": {"reset_mask": self._mask(envs)}}
             if first is not None and seeds is None and len(envs) == n:
-                batch, info = first
+                returned = first
             elif self._kind == "envpool":
                 ids = np.array(envs, dtype=np.int32)
-                batch, info = (_scatter(part, ids, n) for part in reset(ids))
+                returned = tuple(_scatter(part, ids, n) for part in reset(ids))
             else:
-                batch, info = reset(seed=None if seeds is None else self._seed_argument(seeds, envs), **masked)
+                returned = reset(seed=None if seeds is None else self._seed_argument(seeds, envs), **masked)
+            batch, info = returned
             return self._unpack(batch), info
         except Exception as error:
-            raise EnvRaised(envs[0], error) from error
+            raised = error if returned is None else bad_answer(error, self.env, RESET)
+            raise EnvRaised(envs[0], raised) from error
 
     def _mask(self, envs: Sequence[int]) -> Any:
         """Return a mask `[B]` of envs."""
