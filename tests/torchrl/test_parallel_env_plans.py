@@ -70,6 +70,24 @@ class Fails(gym.Wrapper):
         return super().step(action)
 
 
+class Counted(gym.Wrapper):
+    """Observes how many episodes have begun, and ends each after 9 steps."""
+
+    def __init__(self, env):
+        super().__init__(env)
+        self.n_episodes = self.n_steps = 0
+
+    def reset(self, **options):
+        self.n_episodes, self.n_steps = self.n_episodes + 1, 0
+        observation, info = super().reset(**options)
+        return observation + self.n_episodes, info
+
+    def step(self, action):
+        self.n_steps += 1
+        observation, reward, *_, info = super().step(action)
+        return observation + self.n_episodes, reward, False, self.n_steps == 9, info
+
+
 class Dies(gym.Wrapper):
     """Kills its process in the fifth step, unless a file says that it has done so."""
 
@@ -201,15 +219,40 @@ def test_batches_are_equal_with_options(monkeypatch, fork_server, options):
     require_equal(monkeypatch, *PROGRAMS["inner and outer"], **options)
 
 
-def test_batches_are_those_of_torchrl_s_processes(monkeypatch, fork_server):
+def started(make, transforms):
+    """Return a ParallelEnv that is seeded before it is transformed, as in TorchRL's programs."""
+    env = ParallelEnv(2, make, mp_start_method="fork")
+    env.set_seed(1)
+    return TransformedEnv(env, Compose(*transforms()))
+
+
+def test_envs_that_were_started_are_replaced_where_they_are_seeded(monkeypatch, fork_server):
     make, transforms, make_policy = PROGRAMS["inner and outer"]
-    planned, plan = collect(batch_of(ParallelEnv, make, transforms), make_policy)
+    env = started(make, transforms)
+    batches, plan = collect(env, make_policy, seed=None, begin=lambda collector: collector.set_seed(5))
     assert plan == "on"
-    started = batch_of(partial(ParallelEnv, mp_start_method="fork"), make, transforms)
-    started.reset()
-    plain, plan = collect(started, make_policy)
-    assert plan == "on for the policy only: other code has started the ParallelEnv"
-    assert planned == plain
+    assert env.is_closed
+    monkeypatch.setenv("SWATH_PLANS", "0")
+    assert batches == collect(batch_of(SerialEnv, make, transforms, 2), make_policy)[0]
+    assert batches == collect(started(make, transforms), make_policy)[0]
+
+
+def counted():
+    return GymWrapper(Counted(gym.make("Pendulum-v1")))
+
+
+def test_envs_that_were_started_and_not_seeded_since_are_stepped_by_torchrl(monkeypatch, fork_server):
+    batches, plan = collect(started(pendulum, list), linear, seed=None)
+    assert plan.endswith("other code has started the ParallelEnv, and its envs were not seeded since")
+    monkeypatch.setenv("SWATH_PLANS", "0")
+    assert batches == collect(started(pendulum, list), linear, seed=None)[0]
+
+
+def test_started_envs_whose_seeds_do_not_decide_the_episode_are_stepped_by_torchrl(fork_server):
+    env = started(counted, list)
+    batches, plan = collect(env, linear)
+    assert "the first 'observation' is" in plan
+    assert len(batches) == BATCHES + 1
 
 
 def test_envs_of_several_functions_are_equal(monkeypatch, fork_server):

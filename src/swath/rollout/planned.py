@@ -117,6 +117,7 @@ class Plans:
         self._make: Callable[[Any], Planned]
         self._host, self._bound, self._status = host, bound, ""
         self._plan: Planned | None = None
+        self._can_try, self._tried = False, self._state_of_env()
         obstacles = {
             "check_finite": worker_options.check_finite,
             "on_env_error='reset'": worker_options.on_env_error == "reset",
@@ -128,8 +129,9 @@ class Plans:
         elif isinstance(host, TensorDictHost) and isinstance(bound, TensorDictPolicy):
             self._make = partial(Planned, host, policy, bound, options=options)
             self._status = ", ".join(name for name, is_set in obstacles.items() if is_set)
-            if not self._status:
-                self._try(observation)
+            self._can_try = not self._status
+            if self._can_try:
+                self._try(observation[0])
 
     @property
     def status(self) -> str:
@@ -152,13 +154,21 @@ class Plans:
         if plan is not None and not plan.is_valid():
             self._plan, self._status = None, "the env has changed"
             if renews:
-                self._try(state.observation)
+                self._try(state.observation[0])
+        elif plan is None and renews and self._can_try and self._tried != self._state_of_env():
+            self._try(state.observation[0])  # a ParallelEnv was seeded
         elif plan is not None and renews:
             plan.policy.renew_plan()
         return self._plan
 
-    def _try(self, observation: Leaves) -> None:
-        self._plan, self._status = try_plan(self._host, partial(self._make, observation[0]))
+    def _state_of_env(self) -> tuple[Any, ...]:
+        """Return the plan of a `ParallelEnv`, and why it has none."""
+        env = self._host.envs[0] if isinstance(self._host, TensorDictHost) else None
+        return getattr(env, "plan", None), getattr(env, "reason_for_no_plan", "")
+
+    def _try(self, root: TensorDictBase) -> None:
+        self._tried = self._state_of_env()
+        self._plan, self._status = try_plan(self._host, partial(self._make, root))
 
 
 def try_plan(host: Host, make: Callable[[], T]) -> tuple[T | None, str]:

@@ -2,8 +2,8 @@
 
     action ─▶ ParallelPlan: transforms over all envs ─▶ EnvProcesses ─▶ a PlanHost in each process ─▶ entries
 
-TorchRL's own processes are never started. A policy without a plan reads and writes TensorDicts of the same envs, which
-`PlannedEnv` makes from the entries.
+TorchRL's own processes are not started, or closed when their envs were seeded. A policy without a plan reads and writes
+TensorDicts of the same envs, which `PlannedEnv` makes from the entries.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import torch
 from tensordict import TensorDict, TensorDictBase
 
 from swath.keys import ACTION, DONE, NEXT, REWARD, TERMINATED, TRUNCATED
-from swath.rollout.hosts.base import EnvRaised, close_on_failure, close_quietly
+from swath.rollout.hosts.base import EnvRaised, Transition, close_on_failure, close_quietly
 from swath.rollout.hosts.env_server import Processes
 from swath.rollout.hosts.parallel import ProcessHost
 from swath.rollout.hosts.plan import Chain, PlanHost, chain_of
@@ -28,12 +28,22 @@ from swath.rollout.hosts.program import Program, are_one_function
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.torchrl import CREATOR, TorchRLEnv
 from swath.rollout.hosts.transforms import Entries, stage_of
-from swath.rollout.hosts.verification import log_no_plan, plan_of_env, verify
+from swath.rollout.hosts.verification import N_CHECKED_STEPS, log_no_plan, plan_of_env, require_same, verify
 from swath.rollout.plans import NoPlan, plans_mode
 from swath.rollout.seeding import preserve_generators
 from swath.rollout.spaces import Array, Leaves
 
 STEP_TIMEOUT_S = 10_000.0  # as TorchRL waits for its processes
+STARTED = "other code has started the ParallelEnv"
+
+
+def entries_of(keys: Sequence[Any], transition: Transition) -> Entries:
+    """Return the entries of a step under `"next"`; `keys` are the ones of its observation."""
+    ends, entries = transition.ends, dict(zip(map(str, keys), transition.observation, strict=True))
+    terminated, truncated = np.zeros((2, len(transition.reward), 1), np.bool_)
+    terminated[ends.envs, 0], truncated[ends.envs, 0] = ends.terminated, ends.truncated
+    flags = {DONE: terminated | truncated, TERMINATED: terminated, TRUNCATED: truncated}
+    return {**entries, REWARD: transition.reward[:, None].astype(np.float32, copy=False), **flags}
 
 
 class EnvProcesses:
@@ -62,13 +72,7 @@ class EnvProcesses:
         transition = self.host.step([actions])
         for env, error in transition.failed:
             raise EnvRaised(env, error)
-        flags, ends = np.zeros((2, self._n, 1), np.bool_), transition.ends
-        flags[0, ends.envs, 0], flags[1, ends.envs, 0] = ends.terminated, ends.truncated
-        entries = dict(zip(self._keys, transition.observation, strict=True))
-        entries[REWARD] = transition.reward[:, None].astype(np.float32)
-        entries[TERMINATED], entries[TRUNCATED] = flags
-        entries[DONE] = flags[0] | flags[1]
-        return entries
+        return entries_of(self._keys, transition)
 
     def reset(self, envs: Sequence[int]) -> Entries:
         """Reset these envs, and return the first entries `[B, …]`; the rows of the others are zero."""
@@ -93,7 +97,7 @@ class EnvProcesses:
 
 
 class ParallelPlan(PlanHost):
-    """The gymnasium envs of a `ParallelEnv` that was not started, and their transforms.
+    """The gymnasium envs of a `ParallelEnv`, built again in processes, and their transforms.
 
     Args:
         env: the `ParallelEnv`, or a `TransformedEnv` of it.
@@ -123,6 +127,10 @@ class ParallelPlan(PlanHost):
         first = self._processes.reset_all(seed, static=static)
         return self._continue(self._chain.begin(first))
 
+    def is_valid(self) -> bool:
+        """Tell whether the env still is as it was when the plan was made, and TorchRL has started no envs."""
+        return not is_started(self.env) and super().is_valid()
+
     def renew(self) -> None:
         """Read the settings of the transforms again, and check the plan with them.
 
@@ -131,9 +139,41 @@ class ParallelPlan(PlanHost):
         """
         if self.is_valid():
             return
+        if is_started(self.env):
+            raise NoPlan(STARTED)
         if not self.program.is_of(self._torchrl_envs):
             raise NoPlan("it has other transforms")
         verify(self)
+
+    def require_same_steps(self, root: TensorDictBase, seeds: Sequence[int | None]) -> None:
+        """Step TorchRL's envs and the ones of the plan, and begin with the same seeds again.
+
+        Args:
+            root: first entries of TorchRL's envs, which are started.
+            seeds: of the episodes that have begun.
+
+        Raises:
+            NoPlan: they differ, or other episodes change what seeds give.
+            Exception: what an env raised.
+        """
+        plain, first = self.plain.envs[0], root.clone()
+        self._require_same("the first", self.reset_all(seeds), root)
+        with preserve_generators():
+            for _ in range(N_CHECKED_STEPS):
+                root = plain.draw(root)
+                transition = self.step([root.get(ACTION).numpy()])
+                for _, error in transition.failed:
+                    raise error
+                stepped, root = plain.step(root)
+                entries = entries_of(self._keys, transition)
+                require_same("the next", [*entries], [*entries.values()], stepped.get(NEXT))
+                self._require_same("the first", self._leaves(self._root), root)
+        leaves = self.reset_all(seeds)
+        self._require_same("after other episodes the first", leaves, plain.reset(seeds))
+        self._require_same("after other episodes the first", leaves, first)
+
+    def _require_same(self, place: str, leaves: Leaves, root: TensorDictBase) -> None:
+        require_same(place, self.spec.observation_keys, leaves, root)
 
     def render(self, env: int) -> Array | None:
         """Return a frame of this env, or `None`."""
@@ -170,38 +210,46 @@ class ParallelPlan(PlanHost):
 class PlannedEnv(TorchRLEnv):
     """A `ParallelEnv` whose envs a plan steps, for policies that read and write TensorDicts.
 
+    Where TorchRL has started its processes, their envs are stepped until they are seeded. Then envs of the plan with
+    the same seeds are compared with them, and take their place.
+
     Args:
         env: the `ParallelEnv`, or a `TransformedEnv` of it.
         autoresets: whether a step resets episodes that end.
         processes: its envs; `None` to begin processes, at most one per CPU.
 
     Attributes:
-        plan: steps the envs.
+        plan: steps the envs; `None` if TorchRL does.
 
     Raises:
         NoPlan: the env has no plan; the message says why.
         Exception: what building an env raised.
     """
 
-    plan: ParallelPlan
+    plan: ParallelPlan | None
 
     def __init__(self, env: Any, *, autoresets: bool, processes: ProcessHost | None = None) -> None:
         super().__init__(env, autoresets=autoresets)
-        self.plan = ParallelPlan(env, autoresets=autoresets, processes=processes)
-        if env is self.stateful:  # its state_dict would ask TorchRL's processes
-            self.stateful = None
+        self.plan, self._waits = None, is_started(env)
+        if self._waits:
+            self.reason_for_no_plan = f"{STARTED}, and its envs were not seeded since"
+        else:
+            self._take(ParallelPlan(env, autoresets=autoresets, processes=processes))
 
     def reset(self, seeds: Sequence[int | None] | None) -> Any:
         """Begin an episode in every env of the batch, seeded from the first seed, and return the root."""
-        self._require_unchanged()
-        self.plan.reset_all(seeds)
-        return self.plan.dump()
+        if (plan := self._checked_plan()) is None:
+            root = super().reset(seeds)
+            return root if seeds is None or not self._waits else self._replace_envs(root, seeds)
+        plan.reset_all(seeds)
+        return plan.dump()
 
     def reset_some(self, root: TensorDictBase, envs: Sequence[int]) -> Any:
         """Begin an episode in these envs of the batch, and return the root with their rows."""
-        self._require_unchanged()
-        self.plan.reset(envs, self.plan.load(root))
-        return root.update(self.plan.dump())
+        if (plan := self._checked_plan()) is None:
+            return super().reset_some(root, envs)
+        plan.reset(envs, plan.load(root))
+        return root.update(plan.dump())
 
     def step(self, root: TensorDictBase) -> tuple[Any, Any]:
         """Step, reset if `autoresets`, and return the root with `"next"` and the root of the next step.
@@ -209,45 +257,71 @@ class PlannedEnv(TorchRLEnv):
         Raises:
             Exception: what an env raised.
         """
-        self._require_unchanged()
-        self.plan.load(root)
-        transition = self.plan.step([root.get(ACTION).numpy(force=True)])
+        if (plan := self._checked_plan()) is None:
+            return super().step(root)
+        plan.load(root)
+        transition = plan.step([root.get(ACTION).numpy(force=True)])
         for _, error in transition.failed:
             raise error
-        n, ends = self.spec.num_envs, transition.ends
-        flags = torch.zeros((2, n, 1), dtype=torch.bool)
-        flags[0, ends.envs, 0], flags[1, ends.envs, 0] = map(torch.from_numpy, (ends.terminated, ends.truncated))
-        entries = dict(zip(self.plan.spec.observation_keys, map(torch.from_numpy, transition.observation), strict=True))
-        entries[REWARD] = torch.from_numpy(transition.reward[:, None])
-        entries |= {TERMINATED: flags[0], TRUNCATED: flags[1], DONE: flags[0] | flags[1]}
-        root = root.set(NEXT, TensorDict(entries, batch_size=root.batch_size, device=self.env.device))
+        tensors = {
+            key: torch.from_numpy(array) for key, array in entries_of(plan.spec.observation_keys, transition).items()
+        }
+        root = root.set(NEXT, TensorDict(tensors, batch_size=root.batch_size, device=self.env.device))
         following = self.env.step_mdp(root)
-        if self.autoresets and len(ends.envs):
-            following.update(self.plan.dump())
+        if self.autoresets and len(transition.ends.envs):
+            following.update(plan.dump())
         return root, following
 
     def render(self, env: int) -> Array | None:
         """Return a frame of this env; `None` if it does not render arrays."""
-        return self.plan.render(env)
+        return super().render(env) if self.plan is None else self.plan.render(env)
 
     def close(self) -> None:
         """Close the envs, and end their processes."""
-        self.plan.close()
+        if self.plan is not None:
+            self.plan.close()
         super().close()
 
-    def _require_unchanged(self) -> None:
-        """Check that the envs in the processes are the ones that the user sees.
+    def _take(self, plan: ParallelPlan) -> None:
+        self.plan, self._waits, self.reason_for_no_plan = plan, False, ""
+        if self.env is self.stateful:  # its state_dict would ask TorchRL's processes
+            self.stateful = None
+
+    def _replace_envs(self, root: TensorDictBase, seeds: Sequence[int | None]) -> Any:
+        """Have envs of the plan take the place of TorchRL's, if they are equal; return their first entries.
+
+        Args:
+            root: first entries of TorchRL's envs.
+            seeds: of the episodes that have begun.
+        """
+        self._waits, plan = False, None
+        try:
+            plan = ParallelPlan(self.env, autoresets=self.autoresets)
+            plan.require_same_steps(root, seeds)
+        except Exception as error:  # noqa: BLE001  TorchRL's own way runs
+            if plan is not None:
+                plan.close()
+            self.reason_for_no_plan = _reason(self.env, error)
+            return super().reset(seeds)
+        _unwrapped(self.env).close()
+        self._take(plan)
+        return plan.dump()
+
+    def _checked_plan(self) -> ParallelPlan | None:
+        """Return the plan, after a check that the envs in the processes are the ones that the user sees.
 
         Raises:
             RuntimeError: they are not.
         """
         try:
-            self.plan.renew()
+            if self.plan is not None:
+                self.plan.renew()
         except NoPlan as reason:
             raise RuntimeError(
                 f"the ParallelEnv has changed since its envs began ({reason}), which they do not see: "
                 "pass plans=False, or change it before"
             ) from None
+        return self.plan
 
 
 def adapt_torchrl_env(env: Any, *, autoresets: bool, plans: bool) -> TorchRLEnv:
@@ -263,9 +337,19 @@ def adapt_torchrl_env(env: Any, *, autoresets: bool, plans: bool) -> TorchRLEnv:
     try:
         return PlannedEnv(env, autoresets=autoresets)
     except Exception as error:  # noqa: BLE001  TorchRL's own way runs
-        reason = str(error) if isinstance(error, NoPlan) else repr(error)
-        log_no_plan(env, reason)
-        return TorchRLEnv(env, autoresets=autoresets, reason_for_no_plan=reason)
+        return TorchRLEnv(env, autoresets=autoresets, reason_for_no_plan=_reason(env, error))
+
+
+def _reason(env: Any, error: Exception) -> str:
+    """Return what stands in the way of a plan, and log it."""
+    reason = str(error) if isinstance(error, NoPlan) else repr(error)
+    log_no_plan(env, reason)
+    return reason
+
+
+def is_started(env: Any) -> bool:
+    """Tell whether TorchRL steps the envs of a `ParallelEnv` in its own processes."""
+    return not _unwrapped(env).is_closed
 
 
 def _parallel_env() -> Any:
@@ -279,14 +363,8 @@ def _unwrapped(env: Any) -> Any:
 
 
 def _makers(env: Any) -> list[Callable[[], Any]]:
-    """Return functions that build the envs of a `ParallelEnv`, one per env; the same one for equal envs.
-
-    Raises:
-        NoPlan: other code has started its processes, whose envs may be changed.
-    """
+    """Return functions that build the envs of a `ParallelEnv`, one per env."""
     parallel_env = _unwrapped(env)
-    if not parallel_env.is_closed:
-        raise NoPlan("other code has started the ParallelEnv")
     creator, makers = getattr(importlib.import_module(CREATOR[0]), CREATOR[1]), list[Callable[[], Any]]()
     for make, kwargs in zip(parallel_env.create_env_fn, parallel_env.create_env_kwargs, strict=True):
         if isinstance(make, creator):

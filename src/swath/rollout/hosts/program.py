@@ -107,8 +107,6 @@ def _parts(
         batched = bool(stand_ins) or type(outer) is torchrl_envs.SerialEnv
         if not batched:
             return [Unit(outer, None, ())], transforms, False
-        if stand_ins and not outer.is_closed:
-            raise NoPlan("other code has started the ParallelEnv")
         inner = [*stand_ins] or _envs_of(outer)
     pairs = [_unwrap(env) for env in inner]
     return [Unit(wrapper, None, inner_transforms) for inner_transforms, wrapper in pairs], transforms, batched

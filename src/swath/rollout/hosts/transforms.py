@@ -345,7 +345,7 @@ TABLE: dict[str, Callable[[Any, tuple[int, ...]], Stage]] = {
     "VecNormV2": _vec_norm,
     **dict.fromkeys(
         (
-            *("CatTensors", "FlattenObservation", "GrayScale", "PermuteTransform", "Resize"),
+            *("CatTensors", "ClipTransform", "FlattenObservation", "GrayScale", "PermuteTransform", "Resize"),
             *("RewardClipping", "SignTransform", "SqueezeTransform", "ToTensorImage", "UnsqueezeTransform"),
         ),
         _itself,
