@@ -6,7 +6,6 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
-PROCESSES ?= 3
 VENV := .venv
 BIN := $(VENV)/bin
 # The constraints pin torch exactly: where a CPU wheel of that version is offered, that is the one pip takes.
@@ -22,14 +21,13 @@ demo: $(VENV)/.has-demo  ## train PPO on CartPole-v1 and leave curve, video, met
 	@echo "(\`source $(BIN)/activate\` finds swath)"
 
 # Three processes: most tests wait, for workers or deadlines; all tests on Ray are in one of them (tests/conftest.py).
-# More are faster where other programs use the CPUs, too.
 # One thread each: small networks gain nothing from a second, and threads that wait for each other spin on shared cores.
-test: lint  ## lint, then the whole test suite (PROCESSES=3)
+test: lint  ## lint, then the whole test suite
 	@echo "pytest: the whole suite"
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=$(PROCESSES) --max-worker-restart=0
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=3 --max-worker-restart=0
 
 coverage: $(VENV)/.has-dev  ## the whole test suite again, and which lines it runs: half as long again as without
-	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=$(PROCESSES) --max-worker-restart=0 \
+	@OMP_NUM_THREADS=1 $(BIN)/python -m pytest --quiet --numprocesses=3 --max-worker-restart=0 \
 		--cov=swath --cov-report=term:skip-covered --cov-fail-under=90
 
 lint: $(VENV)/.has-dev  ## ruff, mypy strict, the layers

@@ -31,7 +31,9 @@ from torchrl_toys import Counting
 
 from swath import Collector, MultiSyncCollector
 from swath.errors import EnvProcessLost
-from swath.rollout.hosts.parallel_plan import ParallelPlan
+from swath.rollout.hosts.env_server import Processes
+from swath.rollout.hosts.parallel import ProcessHost
+from swath.rollout.hosts.parallel_plan import ParallelPlan, plan_of_share
 from swath.rollout.plans import NoPlan
 from traces import left, require_no_more_than
 
@@ -325,6 +327,19 @@ def test_shutdown_ends_the_processes(fork_server, close_env):
 def test_reasons_for_no_plan(make, transforms, reason):
     with pytest.raises(NoPlan, match=reason):
         ParallelPlan(batch_of(ParallelEnv, make, transforms, 2), autoresets=True)
+
+
+def share_of(make):
+    return plan_of_share(SerialEnv(1, make))
+
+
+def summed():
+    return TransformedEnv(pendulum(), RewardSum())
+
+
+def test_processes_whose_envs_have_other_entries_are_refused(fork_server):
+    with pytest.raises(ValueError, match=r"must agree in their entries: env process 1 has .*episode_reward"):
+        ProcessHost([partial(share_of, pendulum), partial(share_of, summed)], Processes(2))
 
 
 @pytest.mark.parametrize("number", [1, 2])

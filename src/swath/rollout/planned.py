@@ -117,7 +117,7 @@ class Plans:
         self._make: Callable[[Any], Planned]
         self._host, self._bound, self._status = host, bound, ""
         self._plan: Planned | None = None
-        self._can_try, self._tried = False, self._state_of_env()
+        self._can_try, self._last_state_of_env = False, self._state_of_env()
         obstacles = {
             "check_finite": worker_options.check_finite,
             "on_env_error='reset'": worker_options.on_env_error == "reset",
@@ -155,7 +155,7 @@ class Plans:
             self._plan, self._status = None, "the env has changed"
             if renews:
                 self._try(state.observation[0])
-        elif plan is None and renews and self._can_try and self._tried != self._state_of_env():
+        elif plan is None and renews and self._can_try and self._last_state_of_env != self._state_of_env():
             self._try(state.observation[0])  # a ParallelEnv was seeded
         elif plan is not None and renews:
             plan.policy.renew_plan()
@@ -167,7 +167,7 @@ class Plans:
         return getattr(env, "plan", None), getattr(env, "reason_for_no_plan", "")
 
     def _try(self, root: TensorDictBase) -> None:
-        self._tried = self._state_of_env()
+        self._last_state_of_env = self._state_of_env()
         self._plan, self._status = try_plan(self._host, partial(self._make, root))
 
 

@@ -524,6 +524,10 @@ def _spaces_of(spec: ArraySpec) -> tuple[spaces.Space[Any], spaces.Space[Any]]:
     return spec.observation_space, spec.action_space
 
 
+def _forms_of(spec: ArraySpec) -> list[tuple[Any, ...]]:
+    return [(leaf.key, leaf.shape, str(leaf.dtype)) for leaf in (*spec.observation, *spec.action)]
+
+
 def _joint_spec(specs: Sequence[ArraySpec]) -> ArraySpec:
     """Return the properties of the envs of all processes together.
 
@@ -535,6 +539,9 @@ def _joint_spec(specs: Sequence[ArraySpec]) -> ArraySpec:
         if _spaces_of(spec) != _spaces_of(first):
             difference = f"env process {index} has {_spaces_of(spec)}, env process 0 has {_spaces_of(first)}"
             raise ValueError(f"envs of one worker must agree in their spaces: {difference}")
+        if (forms := _forms_of(spec)) != _forms_of(first):
+            difference = f"env process {index} has {forms}, env process 0 has {_forms_of(first)}"
+            raise ValueError(f"envs of one worker must agree in their entries: {difference}")
     if n > 1 and not first.batch_shape:
         raise ValueError(f"env_processes={len(specs)} for a single env; say with envs_per_worker how many to build")
     limits = list[int | None]([None] * n if first.limits else [])

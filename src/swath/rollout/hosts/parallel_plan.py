@@ -110,7 +110,7 @@ class ParallelPlan(PlanHost):
     """
 
     def __init__(self, env: Any, *, autoresets: bool, processes: ProcessHost | None = None) -> None:
-        self._makers, self._stand_ins, self._given = _makers(env), list[Any](), processes
+        self._makers, self._stand_ins, self._process_host = _makers(env), list[Any](), processes
         try:
             with preserve_generators():
                 for make in self._makers[:1] if are_one_function(self._makers) else self._makers:
@@ -203,7 +203,7 @@ class ParallelPlan(PlanHost):
         outer_begins = [stage_of(transform, (n,)).reset is not None for transform in outer]
         if not all((*outer_begins, *(begins for *_, begins in inner))):
             raise NoPlan("TorchRL begins the episodes of the ParallelEnv")
-        self._processes = EnvProcesses(self._given or _begin_processes(self._makers), inner)
+        self._processes = EnvProcesses(self._process_host or _begin_processes(self._makers), inner)
         return Chain(self._processes, outer, (n,))
 
 
@@ -230,17 +230,17 @@ class PlannedEnv(TorchRLEnv):
 
     def __init__(self, env: Any, *, autoresets: bool, processes: ProcessHost | None = None) -> None:
         super().__init__(env, autoresets=autoresets)
-        self.plan, self._waits = None, is_started(env)
-        if self._waits:
+        self.plan, self._awaits_seeds = None, is_started(env)
+        if self._awaits_seeds:
             self.reason_for_no_plan = f"{STARTED}, and its envs were not seeded since"
         else:
-            self._take(ParallelPlan(env, autoresets=autoresets, processes=processes))
+            self._use(ParallelPlan(env, autoresets=autoresets, processes=processes))
 
     def reset(self, seeds: Sequence[int | None] | None) -> Any:
         """Begin an episode in every env of the batch, seeded from the first seed, and return the root."""
         if (plan := self._checked_plan()) is None:
             root = super().reset(seeds)
-            return root if seeds is None or not self._waits else self._replace_envs(root, seeds)
+            return root if seeds is None or not self._awaits_seeds else self._replace_envs(root, seeds)
         plan.reset_all(seeds)
         return plan.dump()
 
@@ -282,8 +282,8 @@ class PlannedEnv(TorchRLEnv):
             self.plan.close()
         super().close()
 
-    def _take(self, plan: ParallelPlan) -> None:
-        self.plan, self._waits, self.reason_for_no_plan = plan, False, ""
+    def _use(self, plan: ParallelPlan) -> None:
+        self.plan, self._awaits_seeds, self.reason_for_no_plan = plan, False, ""
         if self.env is self.stateful:  # its state_dict would ask TorchRL's processes
             self.stateful = None
 
@@ -294,17 +294,16 @@ class PlannedEnv(TorchRLEnv):
             root: first entries of TorchRL's envs.
             seeds: of the episodes that have begun.
         """
-        self._waits, plan = False, None
+        self._awaits_seeds = False
         try:
             plan = ParallelPlan(self.env, autoresets=self.autoresets)
-            plan.require_same_steps(root, seeds)
+            with close_on_failure([plan]):
+                plan.require_same_steps(root, seeds)
         except Exception as error:  # noqa: BLE001  TorchRL's own way runs
-            if plan is not None:
-                plan.close()
             self.reason_for_no_plan = _reason(self.env, error)
             return super().reset(seeds)
         _unwrapped(self.env).close()
-        self._take(plan)
+        self._use(plan)
         return plan.dump()
 
     def _checked_plan(self) -> ParallelPlan | None:
