@@ -62,6 +62,7 @@ def test_hosts_are_stepped_by_the_loop_only():
     assert on_hosts == {
         "rollout/loop.py",
         "rollout/hosts/env_server.py",  # the loop steps the host of all its processes
+        "rollout/hosts/parallel_zoo.py",  # the loop steps the host of all processes
         "rollout/hosts/parallel_plan.py",  # the loop steps the plan, whose envs are in processes
         "rollout_workers/sampling/agents.py",  # the loop steps the agents in the place of their host
     }

@@ -1,5 +1,8 @@
 """PettingZoo's parallel envs in collectors."""
 
+import os
+import signal
+
 import numpy as np
 import pytest
 import torch
@@ -188,8 +191,8 @@ def test_an_env_that_raised_may_begin_another_episode(copies):
 
 
 def one_hot(td):
-    td["cow", "action"] = torch.zeros(2, 3)
-    td["dog", "action"] = torch.zeros(1)
+    td["cow", "action"] = torch.zeros(*td.batch_size, 2, 3)
+    td["dog", "action"] = torch.zeros(*td.batch_size, 1)
     return td
 
 
@@ -230,6 +233,58 @@ def test_groups_are_by_name_and_by_space():
     assert groups("a", "a_0", "a_1") == {"a": ("a",), "a_0": ("a_0",), "a_1": ("a_1",)}
 
 
-def test_env_processes_are_for_other_envs():
-    with pytest.raises(TypeError, match="env_processes are for gymnasium's envs, vector envs of arrays and TorchRL's"):
-        Collector(Herd, frames_per_batch=LENGTH, envs_per_worker=2, env_processes=2)
+def in_this_process_and_in_two(env, **options):
+    """Return a batch of four envs in this process, and one of the same envs in two processes."""
+    options = {"policy": policy(), "frames": 8 * LENGTH, "seed": 7, "envs_per_worker": 4, **options}
+    return collected(env, **options), collected(env, **options, env_processes=2)
+
+
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [
+        (Herd, {}),
+        (MaskedHerd, {"policy": None}),
+        (Herd, {"max_frames_per_traj": 3}),
+        (Stumbling, {"on_env_error": "reset"}),
+    ],
+    ids=["policy", "masked random actions", "limit of steps", "env that raises"],
+)
+def test_env_processes_give_the_batches_of_one_process(env, options):
+    expected, batch = in_this_process_and_in_two(env, **options)
+    same_data(batch, expected)
+    assert batch["cow"].batch_size == expected["cow"].batch_size
+
+
+class Dying(Herd):
+    """Kills its process in the second step of its second episode, if its seed is even."""
+
+    def step(self, actions):
+        if self.episode == 1 and self.step_number == 1 and self.seed % 2 == 0:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().step(actions)
+
+
+def test_a_process_that_dies_fails_its_envs_and_another_takes_its_place():
+    with Collector(
+        Dying, policy(), frames_per_batch=8 * LENGTH, envs_per_worker=4, env_processes=4, on_env_error="reset", seed=3
+    ) as collector:
+        seeds = collector.env.get_attr("seed")
+        batch = collector.next()
+    cut = batch["next", "truncated"].squeeze(-1) & (batch["next", "cow", "mask"].any(-1))
+    assert {seed % 2 for seed in seeds} == {0, 1}
+    assert cut.any(-1).tolist() == [seed % 2 == 0 for seed in seeds]
+
+
+@pytest.mark.parametrize(
+    ("policy", "options", "error", "message"),
+    [
+        (None, {"envs_per_worker": None, "env_processes": 1}, ValueError, "a single ParallelEnv; say with envs_per"),
+        (None, {"overlap": True}, ValueError, "these are others; leave it out"),
+        (none, {}, KeyError, "must answer with the action"),
+        (one_hot, {"trust_policy": True}, ValueError, r"'cow', 'action'.*\(2, 2, 3\); 2 agents want \(2, 2\)"),
+    ],
+    ids=["single env", "overlap", "no action", "other shape"],
+)
+def test_env_processes_refuse_what_they_do_not_serve(policy, options, error, message):
+    with pytest.raises(error, match=message):
+        collected(policy=policy, **{"frames": 2 * LENGTH, "envs_per_worker": 2, "env_processes": 2, **options})

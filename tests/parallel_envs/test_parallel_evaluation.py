@@ -29,16 +29,17 @@ def evaluated(env=Herd, **options):
     return [result[f"eval/episode_{name}"] for name in ("rewards", "lengths")]
 
 
-@pytest.mark.parametrize("slots", [None, 3])
-def test_a_return_is_the_mean_over_the_agents_of_a_group(slots):
-    returns, lengths = evaluated(num_trajectories=6, num_envs=slots)
+@pytest.mark.parametrize("options", [{}, {"num_envs": 3}, {"num_envs": 3, "env_processes": 2}], ids=str)
+def test_a_return_is_the_mean_over_the_agents_of_a_group(options):
+    returns, lengths = evaluated(num_trajectories=6, **options)
     assert list(returns) == [earned("cow_0", "cow_1") / 2] * 6
     assert list(lengths) == [LENGTH] * 6
 
 
-def test_an_episode_may_end_with_that_of_a_group():
-    ends = ("next", "dog", "done")
-    returns, lengths = evaluated(num_trajectories=2, reward_keys=("next", "dog", "reward"), done_keys=ends, num_envs=2)
+@pytest.mark.parametrize("processes", [None, 2])
+def test_an_episode_may_end_with_that_of_a_group(processes):
+    keys = {"reward_keys": ("next", "dog", "reward"), "done_keys": ("next", "dog", "done")}
+    returns, lengths = evaluated(num_trajectories=2, num_envs=2, env_processes=processes, **keys)
     assert list(lengths) == [LIVES["dog"]] * 2
     assert list(returns) == [earned("dog")] * 2
 

@@ -359,7 +359,7 @@ def test_env_processes_give_the_batches_of_one_process(monkeypatch, fork_server,
         (Counting, {"envs_per_worker": 2}, TypeError, "these have none: the SerialEnv has other envs"),
         (cartpole, {"envs_per_worker": 2, "plans": False}, TypeError, "these have none: plans are off"),
         (partial(SerialEnv, 2, cartpole), {}, ValueError, "say with envs_per_worker how many"),
-        (cartpole, {"envs_per_worker": 2, "overlap": True}, ValueError, "these are TorchRL's; leave it out"),
+        (cartpole, {"envs_per_worker": 2, "overlap": True}, ValueError, "these are others; leave it out"),
     ],
     ids=["no plan", "plans off", "batch", "overlap"],
 )

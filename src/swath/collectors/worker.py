@@ -455,7 +455,7 @@ class Worker(Responder):
                 "call env.add_truncated_keys() before handing it in"
             )
         if options.overlap and not isinstance(self.host, ProcessHost):
-            raise ValueError("overlap=True steps halves of gymnasium envs, and these are TorchRL's; leave it out")
+            raise ValueError("overlap=True steps halves of gymnasium envs, and these are others; leave it out")
         if options.max_frames is not None and not spec.resettable:
             raise ValueError(
                 f"max_frames_per_traj={options.max_frames} must reset single envs of a vector env that cannot; "

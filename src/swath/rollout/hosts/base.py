@@ -74,7 +74,7 @@ class ArraySpec(CommonSpec):
         action_space: the action space of one env.
         device: where observations and actions are.
         of_tensors: whether they are tensors of torch, not arrays.
-        of_torchrl: whether they are entries of TorchRL's envs, in TorchRL's form.
+        library: whose envs they are. Of TorchRL's and PettingZoo's the entries are leaves, in their form.
         can_truncate: whether a step can be marked as truncated.
     """
 
@@ -85,7 +85,7 @@ class ArraySpec(CommonSpec):
     _: KW_ONLY
     device: torch.device = CPU
     of_tensors: bool = False
-    of_torchrl: bool = False
+    library: Literal["gymnasium", "torchrl", "pettingzoo"] = "gymnasium"
     can_truncate: ClassVar[bool] = True
 
     @property

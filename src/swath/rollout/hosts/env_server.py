@@ -110,7 +110,7 @@ class EnvServer:
         if not isinstance(host, ArrayHost) or host.spec.of_tensors:
             kind = type(first_env(host.env)).__name__
             host.close()
-            kinds = "gymnasium's envs, vector envs of arrays and TorchRL's envs with a plan"
+            kinds = "envs of gymnasium and PettingZoo, vector envs of arrays and TorchRL's envs with a plan"
             raise TypeError(f"env_processes are for {kinds}, not for {kind}")
         self._host = host
         self._memory: StepMemory | None = None

@@ -25,7 +25,7 @@ from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, a
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.results import LARGEST_REWARD, bad_answer, rewards_of
 from swath.rollout.random_policy import RandomPolicy
-from swath.rollout.spaces import Array, action_leaves, build_value, observation_leaves, packer, splitter
+from swath.rollout.spaces import Array, Leaves, action_leaves, build_value, observation_leaves, packer, splitter
 
 # The mask of agents that are present, `[…, n_agents]`.
 PRESENT = "mask"
@@ -86,12 +86,21 @@ class Group:
 
     def actions(self, root: TensorDictBase) -> zip[tuple[Any, Any]]:
         """Return pairs of agent and action, from a TensorDict that a policy has written into."""
+        return zip(self.agents, self._split(self.action_leaves(root)), strict=True)
+
+    def action_leaves(self, root: TensorDictBase, batch_shape: tuple[int, ...] = ()) -> Leaves:
+        """Return the actions that a policy has written into a TensorDict, one array `[*B, n_agents, …]` per leaf.
+
+        Raises:
+            AttributeError: an action is missing.
+            ValueError: an action of another shape.
+        """
         leaves = [root.get((self.name, *as_tuple(leaf.key))).numpy(force=True) for leaf in self.action]
         for leaf, array in zip(self.action, leaves, strict=True):
-            if array.shape != (wanted := (len(self.agents), *leaf.shape)):
+            if array.shape != (wanted := (*batch_shape, len(self.agents), *leaf.shape)):
                 key = (self.name, *as_tuple(leaf.key))
                 raise ValueError(f"the policy's {key} has shape {array.shape}; {len(self.agents)} agents want {wanted}")
-        return zip(self.agents, self._split(leaves), strict=True)
+        return leaves
 
 
 def agent_groups(env: Any, *, keep_float64: bool = False) -> tuple[Group, ...]:
@@ -131,6 +140,7 @@ class ZooEnv:
 
     Attributes:
         env: the env.
+        groups: of agents with equal spaces.
         spec: properties of the env.
         kind: name and value of a property that must be equal in all envs of a host.
         autoresets: a step does not reset episodes that end.
@@ -143,7 +153,9 @@ class ZooEnv:
 
     def __init__(self, env: Any, max_steps: int | None = None, *, keep_float64: bool = False) -> None:
         self.env, self.close, self._max_steps = env, env.close, max_steps
-        groups = self._groups = agent_groups(env, keep_float64=keep_float64)
+        groups = self.groups = agent_groups(env, keep_float64=keep_float64)
+        self._steps, self._present = 0, set[Any]()
+        self._terminated, self._truncated = set[Any](), set[Any]()
         self.kind = ("agents or spaces", [(g.name, g.agents, g.observation, g.action) for g in groups])
         self.spec = TensorDictSpec(
             1,
@@ -172,7 +184,7 @@ class ZooEnv:
 
     def step(self, root: TensorDictBase) -> tuple[TensorDictBase, TensorDict]:
         """Step with the actions of present agents; return the root with `"next"` and the root of the next step."""
-        actions = [pair for group in self._groups for pair in group.actions(root) if pair[0] in self._present]
+        actions = [pair for group in self.groups for pair in group.actions(root) if pair[0] in self._present]
         returned = self.env.step(dict(actions))
         try:
             observations, rewards, terminations, truncations, _ = returned
@@ -189,7 +201,7 @@ class ZooEnv:
 
     def draw(self, root: TensorDictBase) -> TensorDictBase:
         """Write random actions into a root, which obey the action masks of groups."""
-        for group in self._groups:
+        for group in self.groups:
             actions = group.sample(root.get((group.name, ACTION_MASK), None))
             for leaf, array in zip(group.action, actions, strict=True):
                 root.set((group.name, *as_tuple(leaf.key)), torch.from_numpy(array))
@@ -209,7 +221,7 @@ class ZooEnv:
         is_terminated = not self._present and self._truncated <= self._terminated
         is_truncated = self._steps == self._max_steps or not (self._present or is_terminated)
         entries = _flags(torch.tensor([is_terminated]), torch.tensor([is_truncated]))
-        for group in self._groups:
+        for group in self.groups:
             sets, agents = (self._present, self._terminated, self._truncated), group.agents
             present, terminated, truncated = (torch.tensor([[agent in ids] for agent in agents]) for ids in sets)
             leaves = group.pack([observations.get(agent, group.blank) for agent in agents])

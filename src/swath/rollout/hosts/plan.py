@@ -74,7 +74,7 @@ class PlanHost(ArrayHost):
             nothing,
             steps_singly=singly,
             seeding=seeding,
-            of_torchrl=True,
+            library="torchrl",
         )
         self._keys, self._device, self.autoresets = [str(leaf.key) for leaf in leaves], env.device, outer.autoresets
         self._chain = self._make_chain()

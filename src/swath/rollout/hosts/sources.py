@@ -25,10 +25,11 @@ from swath.rollout.hosts.env_server import Processes
 from swath.rollout.hosts.gymnasium import EnvListHost
 from swath.rollout.hosts.parallel import ProcessHost
 from swath.rollout.hosts.parallel_plan import PlannedEnv, adapt_torchrl_env, parallel_batch_of, plan_of_share
+from swath.rollout.hosts.parallel_zoo import ZooEntries, ZooProcesses
 from swath.rollout.hosts.pettingzoo import ZooEnv, is_parallel_env
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.tensors import BatchedEnv, TensorHost, tensor_device
-from swath.rollout.hosts.torchrl import EnvOptions, TorchRLEnv, batch_of, has_makers, is_torchrl_env
+from swath.rollout.hosts.torchrl import EnvOptions, batch_of, has_makers, is_torchrl_env
 from swath.rollout.hosts.vector import RESET, VectorHost, is_batched_env, is_envpool, is_vector_env
 from swath.rollout.plans import NoPlan
 
@@ -119,7 +120,7 @@ def build(source: Source, options: EnvOptions = DEFAULT_OPTIONS) -> Host:
             return EnvListHost(envs, bare=source.copies is None, make=rebuild, keep_float64=keep_float64)
         adapt: Callable[[Any], Any] = partial(adapt_torchrl_env, autoresets=not options.separate, plans=options.plans)
         if is_parallel_env(first):
-            adapt = partial(ZooEnv, max_steps=options.max_steps, keep_float64=keep_float64)
+            adapt = partial(_zoo_env, source=source, options=options)
         separate = source.copies is not None and (options.separate or is_parallel_env(first))
         make = None if rebuild is None else lambda: [*map(adapt, rebuild())]
         return TensorDictHost([*map(adapt, envs)], make, separate=separate)
@@ -134,8 +135,13 @@ def _build_in_processes(source: Source, processes: Processes, options: EnvOption
     """
     shares, copies = [partial(_build_share, share, options) for share in _shares_of(source)], source.copies
     host = ProcessHost(shares, processes)
-    if not host.spec.of_torchrl:
+    if host.spec.library == "gymnasium":
         return host
+    if host.spec.library == "pettingzoo":
+        with close_on_failure([host]):
+            stand_in = _zoo_env(make_env(source), source, options)
+            stand_in.close()
+            return ZooProcesses(stand_in, host)
 
     def adapt(processes: ProcessHost) -> PlannedEnv:
         env = options.apply(parallel_batch_of([partial(make_env, source)] * (copies or 1)))
@@ -153,15 +159,26 @@ def _build_share(source: Source, options: EnvOptions) -> Host:
 
     Raises:
         TypeError: TorchRL's envs have no plan.
+        ValueError: a PettingZoo env without a number of copies.
     """
     host = build(source, EnvOptions(separate=options.separate))
-    if options.separate or not isinstance(host, TensorDictHost) or not isinstance(host.envs[0], TorchRLEnv):
+    if not isinstance(host, TensorDictHost):
         return host
     with close_on_failure([host]):
+        if isinstance(host.envs[0], ZooEnv):
+            if source.copies is None:
+                raise ValueError(f"env_processes for a single ParallelEnv; say with {source.copies_name} how many")
+            return ZooEntries([_zoo_env(env.env, source, options) for env in host.envs])
+        if options.separate:
+            return host
         try:
             return plan_of_share(host.env, plans=options.plans)
         except NoPlan as reason:
             raise TypeError(f"env_processes step TorchRL envs by their plan, and these have none: {reason}") from None
+
+
+def _zoo_env(env: Any, source: Source, options: EnvOptions) -> ZooEnv:
+    return ZooEnv(env, options.max_steps, keep_float64=source.keep_float64)
 
 
 def _shares_of(source: Source) -> list[Source]:

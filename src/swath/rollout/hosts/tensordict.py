@@ -132,11 +132,7 @@ class TensorDictHost(Host):
             try:
                 row_after, next_root = self.envs[place].step(row)
             except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
-                missing = [key for key in self.spec.action_keys if row.get(key, None) is None]
-                entries = sorted(map(str, row.keys(include_nested=True)))
-                key_error = KeyError(f"the policy must answer with the action {missing}; the entries are {entries}")
-                key_error.__cause__ = error
-                failed |= dict.fromkeys([place] if self._separate else range(n), key_error if missing else error)
+                failed |= dict.fromkeys([place] if self._separate else range(n), self.explain(row, error))
             else:  # the next root of a separate env has no entries of the policy, as after a reset
                 self._nexts[place] = row_after.get(NEXT)
                 self._roots[place] = next_root.select(*self._root_keys, strict=False) if self._separate else next_root
@@ -153,6 +149,16 @@ class TensorDictHost(Host):
         if idle or failed:
             ends = ends.without([*idle, *failed])
         return Transition(observation, self.reader.reward(following), ends, (), [*failed.items()], [{}] * n)
+
+    def explain(self, root: TensorDictBase, error: Exception) -> Exception:
+        """Return the error of a step; a `KeyError` with that cause if the policy wrote no action."""
+        missing = [key for key in self.spec.action_keys if root.get(key, None) is None]
+        if not missing:
+            return error
+        entries = sorted(map(str, root.keys(include_nested=True)))
+        key_error = KeyError(f"the policy must answer with the action {missing}; the entries are {entries}")
+        key_error.__cause__ = error
+        return key_error
 
     def retire(self, envs: Sequence[int]) -> None:
         """Stop stepping these envs; a batched env continues to step all of its envs."""
