@@ -34,10 +34,17 @@ from swath.errors import EnvProcessLost
 from swath.rollout.hosts.env_server import Processes
 from swath.rollout.hosts.parallel import ProcessHost
 from swath.rollout.hosts.parallel_plan import ParallelPlan, plan_of_share
-from swath.rollout.plans import NoPlan
+from swath.rollout.plans import VARIABLE, NoPlan, plans_mode
 from traces import left, require_no_more_than
 
 FRAMES, BATCHES, N_ENVS = 60, 3, 3
+
+
+@pytest.fixture(autouse=True)
+def plans_are_on(monkeypatch):
+    """Switch plans on, also in a run of all tests without plans."""
+    if plans_mode() == "off":
+        monkeypatch.setenv(VARIABLE, "1")
 
 
 class Mixed(gym.Env):
