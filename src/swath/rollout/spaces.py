@@ -105,6 +105,12 @@ def plain_leaves(space: spaces.Space[Any], name: str) -> tuple[Leaf, ...]:
     return tuple(_walk(space, (name,), (), name, numbered=True))
 
 
+def unbounded_leaf(key: Key, shape: Sequence[int], dtype: np.dtype[Any]) -> Leaf:
+    """Return the leaf of an entry that has no gymnasium space; its own is a Box without bounds."""
+    shape = tuple(shape)
+    return Leaf(key, (), shape, dtype, spaces.Box(-np.inf, np.inf, shape, np.float64))
+
+
 def packer(leaves: Sequence[Leaf]) -> Pack:
     """Return a function that turns B observations of envs into one new array `[B, …]` per leaf."""
     packers = [(leaf.path, _leaf_packer(leaf, Converter(leaf))) for leaf in leaves]

@@ -74,7 +74,7 @@ class ArraySpec(CommonSpec):
         action_space: the action space of one env.
         device: where observations and actions are.
         of_tensors: whether they are tensors of torch, not arrays.
-        library: whose envs they are. Of TorchRL's and PettingZoo's the entries are leaves, in their form.
+        library: the library of the envs; leaves of TorchRL's and PettingZoo's envs are entries of TensorDicts.
         can_truncate: whether a step can be marked as truncated.
     """
 

@@ -17,12 +17,12 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from swath.keys import NEXT, REWARD, Key, as_key, as_tuple, nested
+from swath.keys import NEXT, REWARD, as_key, as_tuple, nested
 from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, Transition
 from swath.rollout.hosts.parallel import ProcessHost
 from swath.rollout.hosts.pettingzoo import PRESENT, ZooEnv
 from swath.rollout.hosts.tensordict import TensorDictHost
-from swath.rollout.spaces import Array, Leaf, Leaves
+from swath.rollout.spaces import Array, Leaves, unbounded_leaf
 
 
 class ZooEntries(ArrayHost):
@@ -44,9 +44,11 @@ class ZooEntries(ArrayHost):
         self.spec = ArraySpec(
             len(envs),
             (len(envs),),
-            observation=tuple(_leaf(key, value[0].shape, value.numpy().dtype) for key, value in self._zeros.items()),
+            observation=tuple(
+                unbounded_leaf(key, value[0].shape, value.numpy().dtype) for key, value in self._zeros.items()
+            ),
             action=tuple(
-                _leaf((group.name, *as_tuple(leaf.key)), (len(group.agents), *leaf.shape), leaf.dtype)
+                unbounded_leaf((group.name, *as_tuple(leaf.key)), (len(group.agents), *leaf.shape), leaf.dtype)
                 for group in envs[0].groups
                 for leaf in group.action
             ),
@@ -91,7 +93,7 @@ class ZooEntries(ArrayHost):
         return self._host.render(env)
 
     def info_of(self, env: int) -> Mapping[str, Any]:  # noqa: ARG002
-        """Return no infos: a batch has none of agents."""
+        """Return no infos: batches of agents have none."""
         return {}
 
     def _leaves_of(self, td: Any) -> Leaves:
@@ -204,8 +206,3 @@ class ZooProcesses(TensorDictHost):
         n = self.spec.num_envs
         root |= {group.name: TensorDict(root[group.name], [n, len(group.agents)]) for group in groups}
         return TensorDict(root, [n])
-
-
-def _leaf(key: Key, shape: Sequence[int], dtype: np.dtype[Any]) -> Leaf:
-    shape = tuple(shape)
-    return Leaf(key, (), shape, dtype, spaces.Box(-np.inf, np.inf, shape, np.float64))

@@ -27,7 +27,7 @@ from swath.rollout.hosts.program import Program, Unit
 from swath.rollout.hosts.tensordict import TensorDictHost
 from swath.rollout.hosts.transforms import Entries, Stage, stage_of, to_numpy_dtype
 from swath.rollout.plans import NoPlan
-from swath.rollout.spaces import Array, Leaf, Leaves
+from swath.rollout.spaces import Array, Leaf, Leaves, unbounded_leaf
 
 _CHECKED_READS = 8  # answers of each env that are read both ways
 _FLOATS, _BOOLS = (float, np.float64, np.float32), (bool, np.bool_)
@@ -232,8 +232,7 @@ def _leaf(key: str, spec: Any, n_lead: int) -> Leaf:
         dtype = to_numpy_dtype(spec.dtype)
     except (AttributeError, TypeError) as error:
         raise NoPlan(f"the entry {key!r} is of {getattr(spec, 'dtype', None)}") from error
-    shape = tuple(spec.shape)[n_lead:]
-    return Leaf(key, (), shape, dtype, spaces.Box(-np.inf, np.inf, shape, np.float64))
+    return unbounded_leaf(key, spec.shape[n_lead:], dtype)
 
 
 class Source(Protocol):
