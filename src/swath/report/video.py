@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import subprocess
 import tempfile
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,8 @@ ENCODE_DEADLINE_S = 120.0
 """Time limit for the encoder to finish after the last frame."""
 
 
-class VideoWriter(AbstractContextManager["VideoWriter"]):
-    """Writer of a video file, which appears when the writer is closed.
+class VideoWriter(ExitStack):
+    """Writer of a video file, which appears when the writer is closed; closing twice is fine.
 
     Use it as a context manager: leaving by an exception stops the encoder and leaves no file. Without frames no file is
     written. Frames are `[H, W, 3]`, `[H, W, 4]` (alpha is dropped), `[H, W, 1]` or `[H, W]` (grey), uint8,
@@ -40,9 +40,10 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
     """
 
     def __init__(self, path: str | Path, fps: float = 30.0) -> None:
+        super().__init__()
         self.path, self.fps, self.frames = path, fps, 0
         self._ffmpeg: str = need("imageio_ffmpeg", extra="video", why="to write videos").get_ffmpeg_exe()
-        self._size, self._stack = (0, 0), ExitStack()
+        self._size = (0, 0)
 
     def write(self, frame: NDArray[Any]) -> None:
         """Add one frame.
@@ -64,29 +65,16 @@ class VideoWriter(AbstractContextManager["VideoWriter"]):
             raise self._failure() from None
         self.frames += 1
 
-    def close(self) -> None:
-        """Finish the file and rename it to its final path; closing twice is fine.
-
-        Raises:
-            OSError: the encoder failed; then there is no file.
-        """
-        self.__exit__(None, None, None)
-
-    def __exit__(self, *error: Any) -> None:  # noqa: PYI036  passed on unchanged
-        """Finish the file, or remove it if there is an error."""
-        stack, self._stack = self._stack, ExitStack()
-        stack.__exit__(*error)
-
     def _start(self, size: tuple[int, int]) -> None:
         """Start ffmpeg in a new process group, so that Ctrl-C does not reach it."""
-        self._size, draft = size, self._stack.enter_context(replacing(self.path))
-        self._errors = self._stack.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
+        self._size, draft = size, self.enter_context(replacing(self.path))
+        self._errors = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{self.fps:.6g}"]
         command = [self._ffmpeg, "-y", "-v", "error", *source, "-i", "-", *CODING.split(), str(draft)]
         self._encoder = subprocess.Popen(  # noqa: S603  the program is imageio-ffmpeg's own, the arguments are ours
             command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=self._errors, process_group=0
         )
-        self._stack.push(self._finish)
+        self.push(self._finish)
 
     def _finish(self, kind: type[BaseException] | None, *_: object) -> None:
         try:
