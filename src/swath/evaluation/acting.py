@@ -72,11 +72,6 @@ def module_of(policy: Any) -> torch.nn.Module | None:
     return module if isinstance(module, torch.nn.Module) else None
 
 
-def has_predict(policy: Any) -> bool:
-    """Tell whether the policy picks actions by `predict(observation, state, episode_start, deterministic)`."""
-    return hasattr(policy, "predict")
-
-
 def bind_policy(
     policy: Any,
     host: Host,
@@ -116,7 +111,7 @@ def bind_policy(
     binding = BindingOptions(device, exploration, plans=plans, owns_generators=owns_generators)
 
     def bind_to(spec: HostSpec, observation: Leaves) -> BoundActor:
-        if not has_predict(policy):
+        if not hasattr(policy, "predict"):
             return bind(policy, spec, observation, binding)
         if isinstance(spec, ArraySpec):
             return Predictor(policy, spec, deterministic=not sampled)

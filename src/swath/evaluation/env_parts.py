@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from inspect import signature
 from typing import Any
 
@@ -73,30 +74,27 @@ def torchrl_class(name: str) -> Any:
 # Monitors
 
 
-def is_monitored(env: Any) -> bool:
+def names_of_layers(env: Any, test: Callable[[Any], bool]) -> list[str]:
+    """Return the names of the classes of the layers that pass a test, in env processes, too."""
+    if isinstance(env, ProcessEnvs):
+        return [name for names in env.map(partial(names_of_layers, test=test)) for name in names]
+    return [type(layer).__name__ for layer in layers(env) if test(layer)]
+
+
+def is_monitor(layer: Any) -> bool:
     """Tell whether a wrapper watches every episode and writes `info["episode"]` at its end."""
-    if isinstance(env, ProcessEnvs):
-        return any(env.map(is_monitored))
-    return any(
-        isinstance(layer, _COUNTING) or is_from_stable_baselines(type(layer), "Monitor", "VecMonitor")
-        for layer in layers(env)
-    )
+    return isinstance(layer, _COUNTING) or is_from_stable_baselines(type(layer), "Monitor", "VecMonitor")
 
 
-def counts_whole_batch(env: Any) -> bool:
+def counts_whole_batch(layer: Any) -> bool:
     """Tell whether a wrapper counts the episodes of a whole vector env; a reset of some envs would clear all counts."""
-    if isinstance(env, ProcessEnvs):
-        return any(env.map(counts_whole_batch))
-    return any(isinstance(layer, vector_wrappers.RecordEpisodeStatistics) for layer in layers(env))
+    return isinstance(layer, vector_wrappers.RecordEpisodeStatistics)
 
 
-def reward_changers(env: Any) -> list[str]:
-    """Return the names of the known wrappers that change rewards."""
-    if isinstance(env, ProcessEnvs):
-        return sorted({name for names in env.map(reward_changers) for name in names})
-    norms = (layer for layer in layers(env) if is_from_stable_baselines(type(layer), "VecNormalize"))
-    changing = [layer for layer in layers(env) if isinstance(layer, _CHANGING_REWARDS)]
-    return sorted({type(layer).__name__ for layer in (*changing, *(norm for norm in norms if norm.norm_reward))})
+def changes_rewards(layer: Any) -> bool:
+    """Tell whether this is a known wrapper that changes rewards."""
+    is_norm = is_from_stable_baselines(type(layer), "VecNormalize") and layer.norm_reward
+    return is_norm or isinstance(layer, _CHANGING_REWARDS)
 
 
 # Recorders

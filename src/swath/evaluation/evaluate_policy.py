@@ -12,7 +12,7 @@ import numpy as np
 
 from swath.errors import WorkerLate
 from swath.evaluation.acting import Predictor
-from swath.evaluation.env_parts import is_monitored, reward_changers
+from swath.evaluation.env_parts import changes_rewards, is_monitor, names_of_layers
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import episodes_of
 from swath.evaluation.runner import Runner, Watcher
@@ -171,7 +171,8 @@ def play_episodes(
     worker = EvalWorker(options, borrows=True)
     device, seed, until, env = worker.device, options.seed, monotonic() + options.timeout_s, worker.host.env
     try:
-        if warn and (changers := reward_changers(env)) and not is_monitored(env):
+        changers = sorted({*names_of_layers(env, changes_rewards)}) if warn else []
+        if changers and not names_of_layers(env, is_monitor):
             text = f"the env's {', '.join(changers)} changes rewards; for the task's rewards wrap the inner env in"
             warnings.warn(f"{text} RecordEpisodeStatistics, or pass warn=False", UserWarning, stacklevel=3)
         runner = worker.runner(options, watchers, monitors=True)

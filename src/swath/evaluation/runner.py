@@ -24,7 +24,7 @@ from gymnasium.vector import AutoresetMode
 
 from swath import keys
 from swath.errors import warn_of_no_effect
-from swath.evaluation.env_parts import counts_whole_batch, is_monitored
+from swath.evaluation.env_parts import counts_whole_batch, is_monitor, names_of_layers
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import NO_SEED, EpisodeRow
 from swath.rollout.episodes.statistics import EpisodeSums
@@ -94,10 +94,10 @@ class Runner:
             warn_of_no_effect("the seed of an evaluation", reason)
         self._sum_keys = select_keys(host, options.reward_keys, options.done_keys)
         # A reset by mask, which this mode needs, makes gymnasium's vector statistics lose their sums.
-        all_at_once = monitors and isinstance(spec, ArraySpec) and counts_whole_batch(env)
+        all_at_once = monitors and isinstance(spec, ArraySpec) and bool(names_of_layers(env, counts_whole_batch))
         loses_sums = all_at_once and env.metadata.get("autoreset_mode") == AutoresetMode.DISABLED
         self._monitors = monitors and isinstance(spec, ArraySpec) and not loses_sums
-        self._monitored = self._monitors and is_monitored(env)
+        self._monitored = self._monitors and bool(names_of_layers(env, is_monitor))
         seeded = self.seeding == "episode" or options.max_steps is not None
         self._in_waves = all_at_once or (not spec.resettable and seeded)
         self._resets_idle = spec.resettable and not spec.steps_singly

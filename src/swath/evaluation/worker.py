@@ -36,7 +36,7 @@ from tensordict import TensorDictBase
 from swath import keys
 from swath.errors import Superseded, WorkerLate, noted, warn_of_no_effect
 from swath.evaluation import env_parts
-from swath.evaluation.acting import bind_policy, copy_policy, has_predict, module_of
+from swath.evaluation.acting import bind_policy, copy_policy, module_of
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EpisodeRow
 from swath.evaluation.runner import Runner, Watcher
@@ -500,7 +500,7 @@ class EvalWorker(Member):
             # The generators have the same seed in every worker and life.
             with PrivateStreams(derive(self._seed, "policy"), device).activate():
                 policy = build_policy(factory, first_env(self.host.env))
-        borrowed = self._borrows and has_predict(policy)
+        borrowed = self._borrows and hasattr(policy, "predict")
         if not borrowed and (factory is None or not self._owns_generators):  # a factory may return a shared policy
             policy = copy_policy(policy, or_itself=factory is not None)
         if (module := module_of(policy)) is not None:
@@ -509,7 +509,7 @@ class EvalWorker(Member):
             module.eval()
         if device is not None and isinstance(policy, torch.nn.Module):
             policy.to(device)
-        elif device is not None and has_predict(policy):
+        elif device is not None and hasattr(policy, "predict"):
             warn_of_no_effect("device", f"{type(policy).__name__}.predict says itself where it runs")
         return policy
 

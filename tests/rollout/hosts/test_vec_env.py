@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from gymnasium import spaces
 
-from swath.evaluation.env_parts import is_monitored, layers, reward_changers
+from swath.evaluation.env_parts import changes_rewards, is_monitor, layers, names_of_layers
 from swath.evaluators import evaluate_policy
 from swath.rollout.hosts.base import EnvRaised
 from swath.rollout.hosts.vector import AsVectorEnv, VectorHost
@@ -160,9 +160,9 @@ def test_evaluate_policy_takes_it_seeded_as_a_whole_and_leaves_it_open(max_steps
 def test_monitors_reward_changers_and_statistics_are_found_through_wrappers():
     env = VecNormalize(DummyVecEnv([lambda: Monitor(Count())] * 2))
     assert [type(layer).__name__ for layer in layers(env)][:3] == ["VecNormalize", "DummyVecEnv", "Monitor"]
-    assert is_monitored(env)
-    assert reward_changers(env) == ["VecNormalize"]
-    assert reward_changers(VecNormalize(DummyVecEnv([Count]), norm_reward=False)) == []
+    assert names_of_layers(env, is_monitor)
+    assert names_of_layers(env, changes_rewards) == ["VecNormalize"]
+    assert names_of_layers(VecNormalize(DummyVecEnv([Count]), norm_reward=False), changes_rewards) == []
     returns, lengths = evaluate_policy(Two(), env, 6, return_episode_rewards=True)
     assert returns == [2.0 * length for length in lengths]
     assert set(env.seen) == {False}
