@@ -15,9 +15,8 @@ from torch import nn
 
 from swath import ExplorationType
 from swath.learn import NetworkConfig, NetworkPolicy, make_policy
-from swath.learn.encoders import ImageEncoder, Standardise, VectorEncoder
 from swath.learn.heads import Categorical, Gaussian, MultiCategorical
-from swath.learn.networks import ACTIVATIONS, MLP, ValueNet
+from swath.learn.networks import ACTIVATIONS, MLP, ImageEncoder, Standardise, ValueNet, VectorEncoder
 from swath.rollout.spaces import observation_leaves
 
 LAYERS = {"tanh": nn.Tanh, "relu": nn.ReLU, "silu": nn.SiLU, "elu": nn.ELU, "linear": nn.Identity}

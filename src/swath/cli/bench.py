@@ -134,13 +134,13 @@ def bench(
 
 def frames_per_second(collector: Collector, seconds: float) -> float:
     """Return the frames per second of drawing batches for some seconds, without the first batch."""
-    from swath.cli.parts import valid_rows
+    from swath.collectors.delivery import count_frames
 
     batches = iter(collector)
     next(batches)
     frames, began = 0, time.perf_counter()
     while not frames or time.perf_counter() - began < seconds:
-        frames += len(valid_rows(next(batches)))
+        frames += count_frames(next(batches))
     return frames / (time.perf_counter() - began)
 
 

@@ -141,9 +141,10 @@ def _collect(
     """Collect the missing frames, or stop early on Ctrl-C; return the exit code and the dataset's manifest."""
     import torch
 
-    from swath.cli.parts import make_collector, valid_rows, with_weights
+    from swath.cli.parts import make_collector, with_weights
     from swath.report.datasets import NAME, DatasetWriter
     from swath.report.display import Display, duration
+    from swath.rollout.episodes.reshape import valid_rows
     from swath.rollout.policies.calling import ExplorationType
 
     with ExitStack() as stack:

@@ -18,7 +18,6 @@ import torch
 from gymnasium import Space
 from gymnasium.error import UnsupportedMode
 from rich.table import Table
-from tensordict import TensorDictBase
 
 from swath._version import __version__
 from swath.cli.failure import UsageError, one_line, optional_feature, usage_errors
@@ -28,7 +27,6 @@ from swath.collectors.collector import Collector
 from swath.evaluation.evaluate_policy import evaluate_policy
 from swath.evaluation.evaluator import Evaluator
 from swath.evaluation.result import EvalResult
-from swath.keys import MASK
 from swath.learn import NetworkPolicy, make_policy
 from swath.report import sinks
 from swath.report.checkpoint import load_checkpoint, save_checkpoint
@@ -300,12 +298,6 @@ def describe_speed(plans: Mapping[str, str]) -> str:
     packages = ", ".join(f"{name} {number}" for name, number in versions().items())
     gpus = ", ".join(torch.cuda.get_device_name(number) for number in range(torch.cuda.device_count()))
     return "\n".join([*lines, f"{packages}; {os.cpu_count()} CPUs; GPU: {gpus or 'none'}"])
-
-
-def valid_rows(batch: TensorDictBase) -> TensorDictBase:
-    """Return the valid rows `[n]` of a batch `[*B, T]`: env by env, each in the order of time."""
-    rows, mask = batch.reshape(-1), batch.get(MASK, None)
-    return rows if mask is None else rows[mask.reshape(-1)]
 
 
 def eval_table(results: Mapping[str, Mapping[str, float]]) -> Table:

@@ -22,7 +22,7 @@ from swath.group.group import Counters, Request
 from swath.keys import MASK, TIME, TRAJ_IDS, drop_private, is_private
 from swath.options import TrajFormat
 from swath.rollout.buffer import Fragment, Layout, Rows
-from swath.rollout.episodes.reshape import EpisodeAssembler, split_trajectories
+from swath.rollout.episodes.reshape import EpisodeAssembler, split_trajectories, valid_rows
 from swath.rollout.memory import concatenate, zeros_like
 from swath.workers.packing import Parcel
 
@@ -132,10 +132,7 @@ def fit_to_buffer(buffer: Any, batch: Any, *, by_frame: bool) -> Any:
     storage = getattr(buffer, "storage", None)
     flat = getattr(buffer, "dim_extend", None) == 0 and getattr(storage, "ndim", 1) == 1
     if by_frame and flat and isinstance(batch, TensorDictBase):
-        mask = batch.get(MASK, None)
-        batch = batch.reshape(-1)
-        if mask is not None:
-            batch = batch[mask.reshape(-1)]
+        batch = valid_rows(batch)
     device = getattr(storage, "device", None)
     return batch if device in (None, "auto") else batch.to(device)
 

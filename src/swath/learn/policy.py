@@ -20,9 +20,8 @@ from gymnasium import Space, spaces
 from torch import Tensor, nn
 
 from swath.keys import ACTION, ACTION_MASK, LOG_PROB, OBSERVATION, Key, as_tuple
-from swath.learn.encoders import Encoder, ImageEncoder, VectorEncoder, is_image
 from swath.learn.heads import ActionHead, Categorical, Gaussian, MultiCategorical, choice_head, mask_logits
-from swath.learn.networks import MLP, ValueNet, activation_named
+from swath.learn.networks import MLP, Encoder, ImageEncoder, ValueNet, VectorEncoder, activation_named, is_image
 from swath.rollout.policies.calling import ExplorationType
 from swath.rollout.random_policy import require_mask
 from swath.rollout.spaces import Leaf, observation_leaves

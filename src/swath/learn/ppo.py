@@ -21,9 +21,10 @@ from torch import Tensor, nn
 
 from swath import keys
 from swath.keys import NEXT, Key, under_next
-from swath.learn.encoders import is_image
+from swath.learn.networks import is_image
 from swath.learn.policy import NetworkPolicy
 from swath.rollout.episodes.gae import GAE
+from swath.rollout.episodes.reshape import valid_rows
 from swath.rollout.spaces import observation_leaves
 
 Rows: TypeAlias = dict[Key, Tensor]
@@ -246,8 +247,7 @@ def rows_of(batch: TensorDictBase, policy: NetworkPolicy, config: LearnerConfig)
     needed = [keys.ACTION, keys.LOG_PROB, *((NEXT, name) for name in (keys.REWARD, keys.DONE, keys.TERMINATED))]
     needed += [key for entry in policy.in_keys for key in (entry, under_next(entry))]
     needed += [key for key in (keys.MASK, keys.TRAJ_IDS, keys.MISSING) if key in batch.keys(include_nested=True)]
-    flat = estimate(batch.select(*needed).to(policy.device)).reshape(-1)
-    flat = flat if mask is None else flat[flat[keys.MASK]]
+    flat = valid_rows(estimate(batch.select(*needed).to(policy.device)))
     numbers = (keys.LOG_PROB, keys.STATE_VALUE, keys.ADVANTAGE, keys.VALUE_TARGET)
     return {key: flat[key] for key in (*policy.in_keys, keys.ACTION)} | {key: flat[key].reshape(-1) for key in numbers}
 

@@ -51,6 +51,12 @@ def per_frame_or_none(td: TensorDictBase, key: Key) -> Tensor | None:
     return per_frame(td, key) if td.get(key, None) is not None else None
 
 
+def valid_rows(td: TensorDictBase) -> TensorDictBase:
+    """Return the valid rows `[n]` of a batch `[*B, T]`: env by env, each in the order of time."""
+    rows, mask = td.reshape(-1), td.get(MASK, None)
+    return rows if mask is None else rows[mask.reshape(-1)]
+
+
 def find_run_ends(frames: Tensor, *labels: Tensor | None) -> Tensor:
     """Return the last frame of each stretch of a row in which no label changes.
 

@@ -20,9 +20,8 @@ import torch
 from gymnasium import Space, spaces
 from torch import Tensor, nn
 
-from swath.learn.encoders import Convolutions, VectorEncoder
 from swath.learn.heads import Categorical, DiagGaussian, MultiCategorical, choice_head
-from swath.learn.networks import MLP, orthogonal
+from swath.learn.networks import MLP, Convolutions, VectorEncoder, orthogonal
 from swath.rollout.spaces import plain_leaves
 from swath.rollout_workers.nests import map_nest, tensor_on
 
