@@ -73,7 +73,7 @@ class PerfStats:
     `step` begins one, every 64th of which is timed: then `lap` counts what passed since the step or the last lap.
 
     Attributes:
-        is_timing: whether the step is timed; otherwise `lap` need not be called.
+        is_timing: whether the step is timed; otherwise `lap` must not be called.
     """
 
     def __init__(self) -> None:
@@ -88,11 +88,10 @@ class PerfStats:
             self._since = time.perf_counter()
 
     def lap(self, part: Part) -> None:
-        """Add the time since the last lap to this part, if the step is timed."""
-        if self.is_timing:
-            now = time.perf_counter()
-            self._seconds[part] += now - self._since
-            self._since = now
+        """Add the time since the last lap to this part; call it only in a step that is timed."""
+        now = time.perf_counter()
+        self._seconds[part] += now - self._since
+        self._since = now
 
     def get(self) -> dict[str, float]:
         """Return mean milliseconds per step by part, `mean_…_ms`; 0 for a part that was never timed."""

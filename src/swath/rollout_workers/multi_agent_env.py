@@ -288,7 +288,4 @@ class PettingZooEnv(PettingZooWrapper):
             is_next = not (terminated or truncated)
             if not is_next:
                 self.env.step(None)
-        obs, rewards, terminateds, truncateds, infos = (
-            {agent: row[i] for agent, row in last.items()} for i in range(5)
-        )
-        return self._step(obs, rewards, terminateds, truncateds, infos)
+        return self._step(*({agent: row[i] for agent, row in last.items()} for i in range(5)))

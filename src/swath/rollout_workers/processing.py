@@ -13,11 +13,11 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from functools import reduce
 from itertools import accumulate, pairwise
-from operator import getitem, itemgetter
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -25,18 +25,7 @@ from gymnasium import spaces
 
 from swath.keys import ACTION_MASK
 from swath.rollout.random_policy import require_mask
-from swath.rollout.spaces import (
-    Array,
-    Converter,
-    Leaf,
-    Leaves,
-    action_leaves,
-    build_value,
-    first_unrepresentable,
-    packer,
-    plain_leaves,
-)
-from swath.rollout_workers.nests import as_array
+from swath.rollout.spaces import Array, Converter, Leaf, Leaves, action_leaves, build_value, packer, plain_leaves
 
 Space = spaces.Space[Any]
 Transform = Callable[[Array], Array]
@@ -208,39 +197,6 @@ def _counts_exceed(leaf: Leaf) -> bool:
         return False
     largest = max(int(high) - int(low) for high, low in zip(space.high.flat, space.low.flat, strict=True))
     return np.iinfo(leaf.dtype).max < largest <= np.iinfo(np.int64).max
-
-
-def check_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int) -> Leaves:
-    """Return the action leaves `[n, …]` of a policy's answer, in their dtypes.
-
-    Args:
-        name: of the policy, for messages.
-        leaves: of the action space, by `answer_leaves`.
-        answer: a nest of batches, or a list of one action per row.
-        n_rows: how many observations the policy has got.
-
-    Raises:
-        ValueError: not one row per observation, or actions of another shape.
-        TypeError: no numbers, or numbers that the space's dtype would change.
-    """
-    one_by_one = isinstance(answer, list)
-    actions: Leaves = []
-    for leaf in leaves:
-        if one_by_one:
-            action = as_array([reduce(getitem, leaf.path, row) for row in answer])
-        else:
-            action = as_array(reduce(getitem, leaf.path, answer))
-        wanted = (n_rows, *leaf.shape)
-        if action.shape != wanted:
-            raise ValueError(f"{name} answered actions of shape {action.shape}; wanted {wanted}, for {leaf.space}")
-        if action.dtype != leaf.dtype:
-            lost = first_unrepresentable(action, leaf.dtype) if action.dtype.kind in "biuf" else action.dtype
-            if lost is not None:
-                dtypes = f"actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
-                raise TypeError(f"{name} answered {dtypes}, which cannot hold {lost}")
-            action = action.astype(leaf.dtype)
-        actions.append(action)
-    return actions
 
 
 def reward_clip(clip_rewards: bool | float | None) -> Transform | None:

@@ -164,11 +164,10 @@ def _space_from(description: Mapping[str, Any]) -> Space[Any]:
         arguments |= {bound: np.array(arguments[bound], arguments["dtype"]) for bound in ("low", "high")}
     elif kind == "text":
         arguments["charset"] = "".join(arguments.pop("character_list"))
-    elif kind in ("tuple", "dict"):
-        parts = arguments["spaces"]
-        arguments["spaces"] = [
-            _space_from(part) if kind == "tuple" else (part[0], _space_from(part[1])) for part in parts
-        ]
+    elif kind == "tuple":
+        arguments["spaces"] = [*map(_space_from, arguments["spaces"])]
+    elif kind == "dict":
+        arguments["spaces"] = [(name, _space_from(part)) for name, part in arguments["spaces"]]
     return _KINDS[kind][0](**arguments)
 
 

@@ -8,14 +8,7 @@ from typing import Any, NoReturn, Self, TypeAlias
 from swath.nearest import suggestion
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
 from swath.rollout_workers.callbacks import EVENTS
-from swath.rollout_workers.config.policy_spec import (
-    PolicySpec,
-    Spaces,
-    is_policy_to_train,
-    policy_space,
-    read_specs,
-    with_worker_argument,
-)
+from swath.rollout_workers.config.policy_spec import PolicySpec, Spaces, is_policy_to_train, policy_space, read_specs
 from swath.rollout_workers.config.settings import NAMES, STEP_TIMEOUT_S, UNCHANGED, Settings
 
 Policies: TypeAlias = Mapping[str, PolicySpec | tuple[Any, ...] | None] | Collection[str]
@@ -90,7 +83,7 @@ class AlgorithmConfig(Settings):
         Raises:
             ValueError: a policy without class or space, or whose agents have different spaces.
         """
-        sources = env, spaces or {}, with_worker_argument(self.policy_mapping_fn)
+        sources = env, spaces or {}, self.policy_mapping_fn
         setup = {}
         for policy_id, spec in (self.policies if policies is None else read_specs("policies", policies)).items():
             policy_class = spec.policy_class or default_policy_class

@@ -74,10 +74,14 @@ def merge_dicts(present: Any, changes: Any) -> Any:
 
 
 class Settings(Mapping[str, Any]):
-    """Values of the settings below, and the user's own keys; read and written also as a dict, by any of their names."""
+    """Values of the settings below, and the user's own keys; read and written also as a dict, by any of their names.
+
+    Attributes:
+        is_frozen: changes are refused.
+    """
 
     _values: dict[str, Any]
-    _frozen: bool
+    is_frozen: bool
     algo_class: type | None = None
 
     # environment
@@ -171,7 +175,7 @@ class Settings(Mapping[str, Any]):
 
     def __init__(self, algo_class: type | None = None) -> None:
         values = {name: copy_nested(setting.default) for name, setting in SETTINGS.items()}
-        vars(self).update(_values=values, _frozen=False, algo_class=algo_class)
+        vars(self).update(_values=values, is_frozen=False, algo_class=algo_class)
 
     if not TYPE_CHECKING:  # a type checker must see which settings are missing
 
@@ -188,12 +192,7 @@ class Settings(Mapping[str, Any]):
 
     def freeze(self) -> None:
         """Refuse changes from now on; an unfrozen copy accepts them."""
-        vars(self)["_frozen"] = True
-
-    @property
-    def is_frozen(self) -> bool:
-        """Return whether changes are refused."""
-        return self._frozen
+        vars(self)["is_frozen"] = True
 
     def copy(self, copy_frozen: bool | None = None) -> Self:
         """Return a copy that shares no container with this one; classes, functions and spaces are shared.
@@ -202,8 +201,8 @@ class Settings(Mapping[str, Any]):
             copy_frozen: whether the copy refuses changes; None: as this one does.
         """
         clone = object.__new__(type(self))
-        frozen = self._frozen if copy_frozen is None else copy_frozen
-        vars(clone).update(copy_nested(vars(self)), _frozen=frozen)
+        frozen = self.is_frozen if copy_frozen is None else copy_frozen
+        vars(clone).update(copy_nested(vars(self)), is_frozen=frozen)
         return clone
 
     @classmethod
@@ -299,7 +298,7 @@ class Settings(Mapping[str, Any]):
         return self
 
     def _require_thawed(self, name: str) -> None:
-        if self._frozen:
+        if self.is_frozen:
             why = f"Cannot set attribute {name!r} of an already frozen {type(self).__name__}"
             raise AttributeError(f"{why}: change a copy(copy_frozen=False) of it")
 

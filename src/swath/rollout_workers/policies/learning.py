@@ -226,11 +226,7 @@ def fit_gradients(gradients: Iterable[Any], parameters: Sequence[nn.Parameter]) 
 
 
 def learn_in_passes(
-    policy: Policy,
-    batch: SampleBatch,
-    epochs: int,
-    size: int | None = None,
-    fields: Sequence[str] = (),
+    policy: Policy, batch: SampleBatch, epochs: int, size: int | None = None, fields: Sequence[str] = ()
 ) -> dict[str, Any]:
     """Update a policy with minibatches of a batch, which stays unchanged.
 

@@ -12,7 +12,8 @@ A critic that is a separate network is not called in each step, but for many row
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
+from operator import getitem
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -21,20 +22,13 @@ from swath.rollout.buffer import Buffer, Rows
 from swath.rollout.hosts.base import NO_ENDS, Ends, Infos
 from swath.rollout.hosts.results import info_of
 from swath.rollout.loop import Step
-from swath.rollout.spaces import Array, Leaves, build_value, packer, splitter
+from swath.rollout.spaces import Array, Leaf, Leaves, build_value, first_unrepresentable, packer, splitter
 from swath.rollout_workers.batches.names import STATE_IN, STATE_OUT, ColumnNames, WantedColumns
 from swath.rollout_workers.batches.sample_batch import SampleBatch
 from swath.rollout_workers.filters import NoFilter
 from swath.rollout_workers.nests import as_array, leaves_of, map_nest, nest_of, template_of
 from swath.rollout_workers.policy import OPTIONAL_ARGUMENTS, states_in
-from swath.rollout_workers.processing import (
-    NoPreprocessor,
-    action_processor,
-    answer_leaves,
-    check_actions,
-    mask_reader,
-    reward_clip,
-)
+from swath.rollout_workers.processing import NoPreprocessor, action_processor, answer_leaves, mask_reader, reward_clip
 
 # Labels of a slot and of its transitions, int64: the env; the trajectory id of the episode; the agent's place in the
 # order of appearance; the steps that the env had made when the episode began, and before the transition, without
@@ -257,7 +251,7 @@ class PolicyRows:
             raise ValueError(f"{self.policy_id!r} answered {len(states)} states; its initial ones are {self._initial}")
         form, actions = self._action_form, [answer]
         if type(answer) is not np.ndarray or answer.dtype != form.dtype or answer.shape != (n_rows, *form.shape):
-            actions = check_actions(type(self.policy).__name__, self._acted, answer, n_rows)
+            actions = _check_actions(type(self.policy).__name__, self._acted, answer, n_rows)
         if states:
             extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         if self._values_later:
@@ -431,18 +425,17 @@ class PolicyRows:
 
     def _columns_before(self, ids: Array, before: Leaves) -> dict[str, Any]:
         """Return states and optional columns of the input for slots."""
-        leaves, fields = iter(before), self.fields
+        leaves, fields, wanted = iter(before), self.fields, self.wanted.input
         columns = {name: nest_of(first, leaves) for name, first in self._carried.items()}
+        if ColumnNames.PREV_ACTIONS not in wanted:
+            columns.pop(ColumnNames.PREV_ACTIONS, None)
         optional: dict[str, Callable[[], Any]] = {
             ColumnNames.PREV_REWARDS: lambda: fields["reward"][ids].astype(np.float32),
             ColumnNames.ENV_ID: lambda: fields["labels"][ids, ENV],
-            ColumnNames.PREV_ACTIONS: partial(columns.pop, ColumnNames.PREV_ACTIONS, None),
             ColumnNames.INFOS: lambda: [*map(self.info_of, ids.tolist())],
             ColumnNames.AGENT_ID: lambda: self.agents[ids],
         }
-        chosen = {name: column() for name, column in optional.items() if name in self.wanted.input}
-        columns.pop(ColumnNames.PREV_ACTIONS, None)
-        return columns | chosen
+        return columns | {name: column() for name, column in optional.items() if name in wanted}
 
     def _flat(self, answer: dict[str, Any]) -> Leaves:
         """Return the leaves of an answer besides actions, in the order of the first answer.
@@ -497,6 +490,39 @@ def select(part: Leaves, which: Array) -> Leaves:
     """Return copies of rows of a part, by number or by a mask."""
     rows = which.nonzero()[0] if which.dtype == np.bool_ else which
     return [column.take(rows, axis=0) for column in part]
+
+
+def _check_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int) -> Leaves:
+    """Return the action leaves `[n, …]` of a policy's answer, in their dtypes.
+
+    Args:
+        name: of the policy, for messages.
+        leaves: of the action space, by `answer_leaves`.
+        answer: a nest of batches, or a list of one action per row.
+        n_rows: how many observations the policy has got.
+
+    Raises:
+        ValueError: not one row per observation, or actions of another shape.
+        TypeError: no numbers, or numbers that the space's dtype would change.
+    """
+    one_by_one = isinstance(answer, list)
+    actions: Leaves = []
+    for leaf in leaves:
+        if one_by_one:
+            action = as_array([reduce(getitem, leaf.path, row) for row in answer])
+        else:
+            action = as_array(reduce(getitem, leaf.path, answer))
+        wanted = (n_rows, *leaf.shape)
+        if action.shape != wanted:
+            raise ValueError(f"{name} answered actions of shape {action.shape}; wanted {wanted}, for {leaf.space}")
+        if action.dtype != leaf.dtype:
+            lost = first_unrepresentable(action, leaf.dtype) if action.dtype.kind in "biuf" else action.dtype
+            if lost is not None:
+                dtypes = f"actions of dtype {action.dtype}; {leaf.space} wants {leaf.dtype}"
+                raise TypeError(f"{name} answered {dtypes}, which cannot hold {lost}")
+            action = action.astype(leaf.dtype)
+        actions.append(action)
+    return actions
 
 
 def _read_info(info: Any, env: int) -> Mapping[str, Any]:

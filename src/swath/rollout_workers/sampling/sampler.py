@@ -32,16 +32,7 @@ from swath.rollout_workers.nests import map_nest, object_array
 from swath.rollout_workers.policy import Policy
 from swath.rollout_workers.postprocessing import Estimator, estimate, values_after
 from swath.rollout_workers.sampling.agents import LoneAgents, ManyAgents
-from swath.rollout_workers.sampling.policy_rows import (
-    AGENT,
-    ENV,
-    EPISODE,
-    VERSION,
-    PolicyRows,
-    infos_at,
-    labels_of,
-    select,
-)
+from swath.rollout_workers.sampling.policy_rows import AGENT, EPISODE, VERSION, PolicyRows, infos_at, labels_of, select
 from swath.rollout_workers.sampling.slots import LONE_AGENT, Episode, Quota, Slots
 
 # By agent: policy id, policy, and its rows of an episode before they are post-processed.
@@ -105,11 +96,7 @@ class BatchMaker:
         return batches
 
     def _raw(self, rows: PolicyRows, part: Leaves) -> RawBatch | None:
-        """Return a policy's transitions in order, without the chunks whose last info switches training off."""
-        labels = labels_of(part)
-        order = np.lexsort((labels[:, AGENT], labels[:, EPISODE], labels[:, ENV]))  # stable: they are in order of time
-        if (order[1:] < order[:-1]).any():
-            part = select(part, order)
+        """Return a policy's transitions, without the chunks whose last info switches training off."""
         labels, starts, lengths = _cut(part)
         last = infos_at(part, starts + lengths - 1)
         kept = np.array([info.get("training_enabled", True) for info in last], np.bool_)
@@ -360,7 +347,7 @@ class Sampler:
                 for env in bound.difference(self._state.ended_envs):
                     self.counts["env_steps_discarded"] += slots.discard(env)
                 self._state.ended_envs = sorted({*self._state.ended_envs, *bound})
-                slots.remove(lambda labels: labels[:, ENV] >= 0, [slots.policies.pop(number)])
+                slots.remove(lambda labels: np.ones(len(labels), np.bool_), [slots.policies.pop(number)])
 
     def _step(self, source: Iterator[Step]) -> None:
         """Make a step of all envs, and record it before anything is raised."""
@@ -417,7 +404,7 @@ class Sampler:
         perf_stats, waiting = self._timer.get(), [e for e in self._ended if waits and e.active_agent_steps]
         ended, self._ended = [episode for episode in self._ended if episode not in waiting], waiting
         try:
-            for episode in ended if "on_episode_end" in self._listeners else ():
+            for episode in ended:
                 self._call("on_episode_end", episode.env_id, episode)
         finally:  # callbacks may have added to what is reported
             self.counts["episodes"] += len(ended)
@@ -443,8 +430,7 @@ class Sampler:
                 number = next(self._envs.episode_ids)
                 episode = Episode(number, env, slots, worker, worker.policy_map, mapping)
                 self.agents.enter(env, episode)
-                if "on_episode_created" in self._listeners:
-                    self._call("on_episode_created", env, episode)
+                self._call("on_episode_created", env, episode)
         return envs, None
 
     def _call(self, event: str, env: int, episode: Any = None) -> None:

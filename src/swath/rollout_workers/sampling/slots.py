@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from swath.rollout.spaces import Array, Leaves
-from swath.rollout_workers.sampling.policy_rows import CLOCK, ENV, EPISODE, PolicyRows, labels_of
+from swath.rollout_workers.sampling.policy_rows import AGENT, CLOCK, ENV, EPISODE, PolicyRows, labels_of, select
 
 # The agent of an env that knows of none.
 LONE_AGENT = "agent0"
@@ -323,11 +323,14 @@ class Slots:
         return parts
 
     def hand_out(self, cuts: Array) -> tuple[list[tuple[PolicyRows, Leaves]], int]:
-        """Remove and return the transitions before the cuts, by policy, and their number of env steps."""
+        """Remove the transitions before the cuts; return them by policy, and their number of env steps.
+
+        The transitions of a policy are in order of env, episode, agent and time.
+        """
         env_steps = int((cuts - self.handed_out).sum())
         parts = self.remove(lambda labels: labels[:, CLOCK] < cuts[labels[:, ENV]])
         self.handed_out, self.over = cuts, np.maximum(self.over, cuts)
-        return parts, env_steps
+        return [(rows, _in_order(part)) for rows, part in parts], env_steps
 
     def make_room(self) -> None:
         """Delete episodes and removed policies that are no longer referred to."""
@@ -337,3 +340,10 @@ class Slots:
                 del self.policies[number]
         running = {episode.episode_id for episode in self.episodes if episode is not None}
         self.known = {i: episode for i, episode in self.known.items() if i in running or episode.active_agent_steps}
+
+
+def _in_order(part: Leaves) -> Leaves:
+    """Return a part, whose rows are in order of time, in order of env, episode, agent and time."""
+    labels = labels_of(part)
+    order = np.lexsort((labels[:, AGENT], labels[:, EPISODE], labels[:, ENV]))  # stable
+    return select(part, order) if (order[1:] < order[:-1]).any() else part

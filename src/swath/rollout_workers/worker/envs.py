@@ -134,12 +134,11 @@ class Envs:
         return Restarts(max_restarts, backoff_s=delay, backoff_max_s=max(LONGEST_DELAY, delay))
 
     def _rebuild(self, env: int) -> None:
-        host = self.host
+        host: Any = self.host
+        make = partial(self._make, env)
         if isinstance(host, ProcessHost):
-            host.replace_env(env, partial(make_sub_env, self.worker.env_creator, self._checks, self.contexts[env]))
-        else:
-            assert isinstance(host, EnvListHost | MultiAgentHost)
-            host.replace_env(env, lambda: self._make(env))
+            make = partial(make_sub_env, self.worker.env_creator, self._checks, self.contexts[env])
+        host.replace_env(env, make)
 
     def _next_seed(self, env: int) -> int | None:
         """Count a rebuild of an env and return its new seed."""
@@ -190,8 +189,7 @@ class Envs:
         if isinstance(first, VectorEnv):
             return OwnVectorHost(first, lambda: self._make(0))
         if is_vector_env(first):
-            host: ArrayHost = VectorHost(first, lambda: [self._make(0)], exact=True)
-            return host
+            return VectorHost(first, lambda: [self._make(0)], exact=True)
         return EnvListHost(envs, exact=True)
 
 
@@ -241,8 +239,8 @@ def _share_host(
     """
     envs: list[Any] = []
     with close_on_failure(envs):
-        contexts = [base.copy_with_overrides(vector_index=number) for number in numbers]
-        _add_envs(envs, lambda number: make_sub_env(creator, checks, contexts[number - numbers.start]), numbers)
+        contexts = {number: base.copy_with_overrides(vector_index=number) for number in numbers}
+        _add_envs(envs, lambda number: make_sub_env(creator, checks, contexts[number]), numbers)
         first = envs[0] if envs else None
         if first is None or isinstance(first, MultiAgentEnv | VectorEnv) or is_vector_env(first):
             result = "None" if first is None else f"{first} ({type(first).__name__})"

@@ -98,7 +98,7 @@ def call_workers(
         outcome = run_and_capture(run_on, local, *assigned[0][1:])
         error = outcome.exception if isinstance(outcome, Error) else None
         replies.append(Reply(0, None if isinstance(outcome, Error) else outcome.value, error=error))
-    replies += group.replies(remote, timeout, requests=requests) if timeout else []
+    replies += group.replies(remote, requests, timeout) if timeout else []
     kept = [reply for reply in replies if not (raises and group.is_tolerated(reply.error))]
     entries = [(reply.worker, reply.result if reply.error is None else Error(reply.error)) for reply in kept]
     for request in group.tagged([LATE])[:-MOST_LATE]:
@@ -137,11 +137,6 @@ def fetch(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, *, 
     return replies
 
 
-def call_with_id(func: Callable[[int, Any], Any], worker: Any) -> Any:
-    """Call a function with a worker's id and the worker."""
-    return func(worker.worker_index, worker)
-
-
 def either(name: str, value: Any, other: str, other_value: Any) -> Any:
     """Return the value under either of two names, or raise `ValueError` for two values."""
     if None not in (value, other_value) and value != other_value:
@@ -150,11 +145,7 @@ def either(name: str, value: Any, other: str, other_value: Any) -> Any:
 
 
 def synchronous_parallel_sample(
-    *,
-    worker_set: Any,
-    max_env_steps: int | None = None,
-    max_agent_steps: int | None = None,
-    concat: bool = True,
+    *, worker_set: Any, max_env_steps: int | None = None, max_agent_steps: int | None = None, concat: bool = True
 ) -> Batch | list[Batch]:
     """Collect with all workers of a set, as its `sample` does.
 

@@ -172,17 +172,12 @@ class RolloutGroup(WorkerGroup):
         return all(requests[worker].ticket.done if worker in requests else self.is_gone(worker) for worker in calls)
 
     def replies(
-        self,
-        calls: Mapping[int, Sequence[Any]],
-        timeout: float,
-        tag: Any = LATE,
-        requests: dict[int, Request] | None = None,
+        self, calls: Mapping[int, Sequence[Any]], requests: dict[int, Request], timeout: float, tag: Any = LATE
     ) -> list[Reply]:
         """Call workers, wait for their answers or for the timeout, and return a reply of each, by id.
 
         See `call_free` for the arguments.
         """
-        requests = {} if requests is None else requests
         self.wait_until(lambda: self.call_free(calls, requests, tag), timeout)
         return [self._reply_in_time(worker, requests.get(worker), timeout) for worker in sorted(calls)]
 
@@ -209,7 +204,7 @@ class RolloutGroup(WorkerGroup):
             WorkerLost: a worker died, and that is not tolerated.
             Exception: what a worker raised.
         """
-        replies = self.replies(dict.fromkeys(workers, ("update",)), timeout, UPDATE)
+        replies = self.replies(dict.fromkeys(workers, ("update",)), {}, timeout, UPDATE)
         for request in self.tagged([UPDATE]):
             self.cancel(request)
         late = f"applied version {self.channel.version} within {timeout:g} s; they do before their next fragment"

@@ -23,7 +23,7 @@ from swath.rollout_workers.batches.sample_batch import concat_samples
 from swath.rollout_workers.callbacks import callbacks_of
 from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.env_runner import creator_of
-from swath.rollout_workers.filters import FilterManager
+from swath.rollout_workers.filters import FilterManager, Filters
 from swath.rollout_workers.worker.policies import NewPolicy
 from swath.rollout_workers.worker.worker import RolloutWorker
 from swath.rollout_workers.worker_set import actor, calls
@@ -369,7 +369,7 @@ class WorkerSet:
 
     def foreach_worker_with_id(self, func: Callable[[int, Any], Any], **keywords: Any) -> list[Any]:
         """Call `func(worker_id, worker)` as `foreach_worker` or `foreach_env_runner` do; the local worker's id is 0."""
-        return self.foreach_worker(partial(calls.call_with_id, func), **calls.renamed(keywords))
+        return self.foreach_worker(lambda worker: func(worker.worker_index, worker), **calls.renamed(keywords))
 
     foreach_env_runner_with_id = foreach_worker_with_id
 
@@ -489,18 +489,16 @@ class WorkerSet:
             filters, self, timeout_seconds=timeout_seconds, use_remote_data_for_update=uses_remote
         )
 
-    def collect_filters(
-        self, timeout_seconds: float | None = None
-    ) -> tuple[list[Mapping[str, Any]], list[BaseException]]:
+    def collect_filters(self, timeout_seconds: float | None = None) -> tuple[list[Filters], list[BaseException]]:
         """Return filters by policy id of each remote worker, whose buffers are emptied, and errors of the others."""
         timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._members.look(losses=False)
         earlier, call = group.tagged([FILTERS]), ("run", "get_filters", {"flush_after": True})
-        replies = group.replies(dict.fromkeys(group.fleet.up, call), timeout, FILTERS)
+        replies = group.replies(dict.fromkeys(group.fleet.up, call), {}, timeout, FILTERS)
         replies += [group.reply(request) for request in earlier if request.ticket.done]
         late = f"sent within {timeout:g} s what their filters have seen; it is merged the next time"
         return [reply.result for reply in replies if reply.error is None], group.failures(replies, late, timeout)
 
-    def send_filters(self, filters: Mapping[str, Any], timeout_seconds: float | None = None) -> None:
+    def send_filters(self, filters: Filters, timeout_seconds: float | None = None) -> None:
         """Give remote workers these filters, also later ones; wait if `update_worker_filter_stats` is set."""
         timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._members.look()
         self._members.publish({f"{actor.FILTER}{policy_id}": filter_ for policy_id, filter_ in filters.items()})
