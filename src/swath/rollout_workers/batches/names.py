@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, NamedTuple, Self
 
 import numpy as np
@@ -102,7 +102,7 @@ class ViewRequirement:
             ValueError: a space that JSON cannot describe.
         """
         assert self.space is not None  # since it was made
-        return {**{name: getattr(self, name) for name in _ARGUMENTS}, "space": _to_json(self.space)}
+        return {**vars(self), "space": _to_json(self.space)}
 
     @classmethod
     def from_dict(cls, d: Mapping[str, Any]) -> Self:
@@ -124,8 +124,6 @@ class ViewRequirement:
             way_out = "workers make columns of the same step only; make others in postprocess_trajectory"
             raise ValueError(f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): {way_out}")
 
-
-_ARGUMENTS = tuple(field.name for field in fields(ViewRequirement))
 
 # By RLlib's name of a kind of spaces: the class, and the attributes that it is built of.
 _KINDS: dict[str, tuple[Callable[..., Space[Any]], str]] = {

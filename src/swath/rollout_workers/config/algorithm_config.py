@@ -83,14 +83,13 @@ class AlgorithmConfig(Settings):
         Raises:
             ValueError: a policy without class or space, or whose agents have different spaces.
         """
-        sources = env, spaces or {}, self.policy_mapping_fn
         setup = {}
         for policy_id, spec in (self.policies if policies is None else read_specs("policies", policies)).items():
             policy_class = spec.policy_class or default_policy_class
             if policy_class is None:
                 raise ValueError(f"policy {policy_id!r} has no class: give its spec one, or a default_policy_class")
-            observation_space = policy_space(policy_id, spec, "observation", *sources, self.observation_space)
-            action_space = policy_space(policy_id, spec, "action", *sources, self.action_space)
+            observation_space = policy_space(self, policy_id, spec, "observation", env, spaces or {})
+            action_space = policy_space(self, policy_id, spec, "action", env, spaces or {})
             setup[policy_id] = PolicySpec(policy_class, observation_space, action_space, self.of_policy(spec))
         return setup, is_policy_to_train(self.policies_to_train)
 

@@ -134,26 +134,17 @@ def env_space(env: Any, kind: Kind) -> Space[Any] | None:
     return agent_spaces if env_space_ is None else env_space_
 
 
-def policy_space(
-    policy_id: str,
-    spec: Any,
-    kind: Kind,
-    env: Any,
-    spaces_by_id: Spaces,
-    mapping: Callable[..., str],
-    fallback: Space[Any] | None,
-) -> Space[Any]:
+def policy_space(config: Any, policy_id: str, spec: PolicySpec, kind: Kind, env: Any, by_id: Spaces) -> Space[Any]:
     """Return the space of a policy from the first place that has one.
 
     Args:
+        config: has a space for policies without one, and the mapping, which is called only if agents of one env have
+            different spaces, with None for the episode.
         policy_id: the policy.
-        spec: its `PolicySpec`.
+        spec: its spec.
         kind: which space.
         env: a sub-env, or None.
-        spaces_by_id: by policy id, and of the env under `"__env__"`.
-        mapping: which policy acts for an agent: `f(agent_id, episode) -> policy id`; called only if agents of one env
-            have different spaces, with None for the episode.
-        fallback: the config's own space.
+        by_id: spaces by policy id, and of the env under `"__env__"`.
 
     Raises:
         ValueError: there is none, or agents of the policy have different ones.
@@ -161,11 +152,11 @@ def policy_space(
 
     def candidates() -> Iterator[Space[Any] | None]:
         yield getattr(spec, f"{kind}_space")
-        yield _select_space(spaces_by_id, policy_id, kind)
+        yield _select_space(by_id, policy_id, kind)
         by_agent = _agent_spaces(env, kind)
-        yield _shared_space(policy_id, kind, by_agent, mapping) if by_agent else _one_space(env, kind)
-        yield _select_space(spaces_by_id, "__env__", kind)
-        yield fallback
+        yield _shared_space(policy_id, kind, by_agent, config.policy_mapping_fn) if by_agent else _one_space(env, kind)
+        yield _select_space(by_id, "__env__", kind)
+        yield getattr(config, f"{kind}_space")
 
     space = next((space for space in candidates() if space is not None), None)
     if space is None:

@@ -185,14 +185,12 @@ class PolicyRows:
         positions, errors = [*range(n)], dict[int, Exception]()
         try:
             observations = self._preprocessed(read(ALL))
-        except Exception:
+        except Exception:  # noqa: BLE001  it is found below
             for position in positions:
                 try:
                     self._preprocessed(read([position]))
                 except Exception as error:  # noqa: BLE001  it is returned with the others
                     errors[position] = error
-            if not errors:
-                raise
             positions = [position for position in positions if position not in errors]
             if not positions:
                 return [], [], errors

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -208,14 +208,9 @@ class Members:
         return version
 
     def sync_weights(
-        self,
-        source: Any,
-        policies: Collection[str] | None,
-        global_vars: Mapping[str, Any] | None,
-        workers: Sequence[int] | None,
+        self, source: Any, weights: Any, global_vars: Mapping[str, Any] | None, workers: Sequence[int] | None
     ) -> int:
         """Publish weights of a source with global variables, give both to the local worker, and return the version."""
-        weights = source.get_weights() if policies is None else source.get_weights(policies)
         present = self.shared.get(actor.GLOBAL_VARS, {})
         others = {} if global_vars is None else {actor.GLOBAL_VARS: {**present, **global_vars}}
         version = self.publish(others, weights, workers)

@@ -461,7 +461,8 @@ class WorkerSet:
             raise TypeError("there is no local worker to take weights from; give from_worker, with get_weights()")
         ids = [policies] if isinstance(policies, str) else policies
         selected = None if to_worker_indices is None else group.select(to_worker_indices)
-        version = self._members.sync_weights(sources[0], ids, global_vars, selected)
+        weights = sources[0].get_weights() if ids is None else sources[0].get_weights(ids)
+        version = self._members.sync_weights(sources[0], weights, global_vars, selected)
         if timeout:
             group.update([worker for worker in group.fleet.up if selected is None or worker in selected], timeout)
         return version
