@@ -237,13 +237,10 @@ class LocalFleet:
 
     def _answer(self, method: str, *args: Any) -> Outcome:
         """Call a method of the member, and return its outcome."""
-        try:
-            value = getattr(self.member, method)(*args)
-        except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
-            return Error(error)
-        if isinstance(value, Error):
-            return value
-        return Value(Received(value.head, lambda: value.body) if isinstance(value, Parcel) else value)
+        outcome = run_and_capture(getattr(self.member, method), *args)
+        if isinstance(outcome, Value) and isinstance(parcel := outcome.value, Parcel):
+            return Value(Received(parcel.head, lambda: parcel.body))
+        return outcome
 
 
 class LocalChannel(Channel):

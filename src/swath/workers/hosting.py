@@ -52,11 +52,7 @@ class WorkerObject:
 
     def answer(self, method: str, load: Callable[[], Sequence[Any]]) -> Outcome:
         """Call a method of the object with the arguments that `load` returns."""
-        try:
-            value = self.method(method)(*load())
-        except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
-            return Error(error)
-        return value if isinstance(value, Error) else Value(value)
+        return run_and_capture(lambda: self.method(method)(*load()))
 
     def method(self, name: str) -> Callable[..., Any]:
         """Return a method of the object.
@@ -71,11 +67,12 @@ class WorkerObject:
 
 
 def run_and_capture(function: Callable[..., Any], *args: Any) -> Outcome:
-    """Run the function and capture its result or exception."""
+    """Run the function and capture its result or exception; an `Error` that it returns is the outcome itself."""
     try:
-        return Value(function(*args))
+        value = function(*args)
     except Exception as error:  # noqa: BLE001  an exception of users' code is an answer
         return Error(error)
+    return value if isinstance(value, Error) else Value(value)
 
 
 @contextmanager
