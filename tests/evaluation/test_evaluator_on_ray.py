@@ -72,7 +72,7 @@ def test_workers_of_a_lost_ray_are_lost_and_the_next_evaluation_uses_the_running
         assert ev.evaluate().returns.tolist() == truth
         fleet = ev._service._workers._fleet
         actor = fleet.handle(0).actor
-        fleet._backend.cluster._session = ("another node", "another job")
+        fleet._backend._session = ("another node", "another job")
         with pytest.raises(WorkerLost, match="Ray was restarted"):
             ev.evaluate()
         assert ev.evaluate().returns.tolist() == truth

@@ -81,11 +81,9 @@ def test_a_configuration_has_no_effect_where_ray_is_up(ray):
         backend_called("ray", options={"init_config": {"num_cpus": 1}}).close()
 
 
-def test_default_resources_depend_on_the_cluster(ray):
-    from swath.workers.ray.backend import Cluster
-
-    assert Cluster().default_resources(1) == {"num_cpus": 1, "memory": 2 * 2**30}
-    assert Cluster().default_resources(10_000_000) == {"num_cpus": 1}
+def test_default_resources_depend_on_the_cluster(backend):
+    assert backend.default_resources(1) == {"num_cpus": 1, "memory": 2 * 2**30}
+    assert backend.default_resources(10_000_000) == {"num_cpus": 1}
 
 
 @pytest.mark.parametrize(

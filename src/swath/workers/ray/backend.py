@@ -28,11 +28,10 @@ from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import THREAD_SETTINGS, pickling, serialize_function
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import unpack_reply
-from swath.workers.ray.messages import Setup
 from swath.workers.ray.values import SEPARATE, RayShared, fetch_body, pack, share, unpack_copy
-from swath.workers.ray.worker import RayWorker, public
+from swath.workers.ray.worker import RayWorker, Setup, public
 from swath.workers.registered import with_registry
-from swath.workers.tickets import Interrupted, Ticket, TicketMonitor
+from swath.workers.tickets import Interrupted, Ticket
 
 A = TypeVar("A")
 
@@ -40,71 +39,6 @@ _joining = threading.Lock()
 _DEFAULT_MEMORY = 2 * 2**30
 _ANSWER_S = 10.0
 _TRIES = 6
-
-
-class Cluster:
-    """A Ray cluster.
-
-    Args:
-        init_config: keywords of `ray.init`, used if Ray is not up in this process; `None` joins a running cluster, or
-            else starts one on this machine, without a dashboard.
-
-    Raises:
-        ConnectionError: no cluster answers at the address that is to be joined.
-        ValueError: this process is not part of the cluster, but a client of it.
-    """
-
-    def __init__(self, init_config: Mapping[str, Any] | None = None) -> None:
-        self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
-        with _joining:
-            if not self._ray.is_initialized():
-                _require_reachable(str((init_config or {}).get("address") or os.environ.get("RAY_ADDRESS", "")))
-                in_lasting_thread(partial(self._ray.init, **{"include_dashboard": False, **(init_config or {})}))
-            elif init_config is not None:
-                warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
-        if need("ray.util.client", extra="ray", why="for workers on Ray").ray.is_connected():
-            raise ValueError(
-                "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
-                "run it on a machine of the cluster, as `ray job submit` does"
-            )
-        self._session = self._current_session()
-
-    def lost_because(self) -> str | None:
-        """Return why workers cannot be reached any more, or `None`. Takes microseconds."""
-        if not self._ray.is_initialized():
-            return "Ray was shut down in this process"
-        if self._current_session() != self._session:
-            return "Ray was restarted in this process"
-        return None
-
-    def unusable_because(self) -> str | None:
-        """Return why no worker can be placed any more, or `None`."""
-        if reason := self.lost_because():
-            return reason
-        is_alive = any(node["Alive"] for node in ask_head(self._ray.nodes))
-        return None if is_alive else "no node of the Ray cluster is alive"
-
-    def default_resources(self, workers: int) -> dict[str, Any]:
-        """Return what each of so many workers needs by default; they never take the machine's last memory."""
-        total = ask_head(self._ray.cluster_resources)
-        options: dict[str, Any] = {"num_cpus": 1}
-        if total.get("GPU", 0) > 0:
-            options["num_gpus"] = 0.2
-        if total.get("memory", 0) >= workers * _DEFAULT_MEMORY:
-            options["memory"] = _DEFAULT_MEMORY
-        return options
-
-    def free_in_words(self) -> str:
-        """Describe the free resources."""
-        if reason := self.unusable_because():
-            return f"nothing: {reason}"
-        free, total = ask_head(self._ray.available_resources), ask_head(self._ray.cluster_resources)
-        names = [name for name in sorted(total) if not name.startswith("node:") and name != "object_store_memory"]
-        return ", ".join(f"{_amount(name, free.get(name, 0))} of {_amount(name, total[name])} {name}" for name in names)
-
-    def _current_session(self) -> tuple[str, str]:
-        context = self._ray.get_runtime_context()
-        return context.get_node_id(), context.get_job_id()
 
 
 def _require_reachable(address: str) -> None:
@@ -181,27 +115,26 @@ class RayHandle(Handle):
 
     Args:
         job: its start-up data; a registered worker lasts until it is killed.
-        monitor: settles its tickets.
-        cluster: runs the actor.
+        backend: settles its tickets, and knows whether Ray is lost.
         options: Ray's, for the actor.
 
     Attributes:
         actor: Ray's handle; call the public methods of the job with `actor.method.remote(…)`.
     """
 
-    def __init__(self, job: Job, monitor: TicketMonitor, cluster: Cluster, options: Mapping[str, Any]) -> None:
-        super().__init__(job, monitor)
+    def __init__(self, job: Job, backend: RayBackend, options: Mapping[str, Any]) -> None:
+        super().__init__(job, backend)
         self.placed = Ticket(job.name, "place")
         self.options = options
         self.actor: Any = None
         self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
-        self._cluster = cluster
+        self._backend = backend
         self.add_ticket(self.placed)
 
     def create_actor(self, setup: Setup) -> None:
         """Create the actor, or join it, and build its object."""
         job = self.job
-        if reason := self._cluster.unusable_because():
+        if reason := self._backend.unusable_because:
             self.end(f"cannot be placed: {reason}")
             return
         try:
@@ -223,7 +156,7 @@ class RayHandle(Handle):
         """Send a call."""
         packed = pack(args)
         if self.add_ticket(ticket):
-            if reason := self._cluster.lost_because():
+            if reason := self._backend.lost_because():
                 self.end(f"is lost: {reason}")
             else:
                 self._settle_later(ticket, *self._answer(ticket.method.encode(), packed))  # bytes need not be pickled
@@ -233,7 +166,7 @@ class RayHandle(Handle):
 
         Ray itself kills a process that hangs so that it cannot exit, some seconds later.
         """
-        if self.actor is None or self._cluster.lost_because():
+        if self.actor is None or self._backend.lost_because():
             self.end(reason)
         else:
             self._ray.kill(self.actor, no_restart=True)
@@ -279,7 +212,7 @@ class RayHandle(Handle):
     def _outcome(self, answer: Any, large: Any) -> Outcome:
         head, small = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
         body = large if small == SEPARATE else small
-        load = None if body is None else partial(fetch_body, body, self._cluster.lost_because)
+        load = None if body is None else partial(fetch_body, body, self._backend.lost_because)
         return unpack_reply(partial(unpack_copy, head), load)
 
 
@@ -290,14 +223,12 @@ class RayBackend(Backend):
 
     Args:
         init_config: keywords of `ray.init`, used if Ray is not up in this process; `None` joins a running cluster, or
-            else starts one on this machine.
+            else starts one on this machine, without a dashboard.
         workers: number of workers, which decides their default resources.
-
-    Attributes:
-        cluster: runs the actors.
 
     Raises:
         ImportError: ray is not installed.
+        ConnectionError: no cluster answers at the address that is to be joined.
         ValueError: this process is a client of a cluster (`ray://`), not part of it.
     """
 
@@ -305,22 +236,55 @@ class RayBackend(Backend):
 
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
         super().__init__()
-        self.cluster = Cluster(init_config)
-        self._default = self.cluster.default_resources(workers)
+        self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
+        with _joining:
+            if not self._ray.is_initialized():
+                _require_reachable(str((init_config or {}).get("address") or os.environ.get("RAY_ADDRESS", "")))
+                in_lasting_thread(partial(self._ray.init, **{"include_dashboard": False, **(init_config or {})}))
+            elif init_config is not None:
+                warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
+        if need("ray.util.client", extra="ray", why="for workers on Ray").ray.is_connected():
+            raise ValueError(
+                "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
+                "run it on a machine of the cluster, as `ray job submit` does"
+            )
+        self._session = self._current_session()
+        self._default = self.default_resources(workers)
+
+    def lost_because(self) -> str | None:
+        """Return why workers cannot be reached any more, or `None`. Takes microseconds."""
+        if not self._ray.is_initialized():
+            return "Ray was shut down in this process"
+        if self._current_session() != self._session:
+            return "Ray was restarted in this process"
+        return None
 
     @property
     def unusable_because(self) -> str | None:
         """Return why no worker can live on the cluster any more, or `None`; asks its head, which takes milliseconds."""
+        if reason := self.lost_because():
+            return reason
         try:
-            return self.cluster.unusable_because()
+            is_alive = any(node["Alive"] for node in ask_head(self._ray.nodes))
         except ConnectionError as error:
             return str(error)
+        return None if is_alive else "no node of the Ray cluster is alive"
+
+    def default_resources(self, workers: int) -> dict[str, Any]:
+        """Return what each of so many workers needs by default; they never take the machine's last memory."""
+        total = ask_head(self._ray.cluster_resources)
+        options: dict[str, Any] = {"num_cpus": 1}
+        if total.get("GPU", 0) > 0:
+            options["num_gpus"] = 0.2
+        if total.get("memory", 0) >= workers * _DEFAULT_MEMORY:
+            options["memory"] = _DEFAULT_MEMORY
+        return options
 
     def wait(
         self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
         """Wait for tickets, see `TicketMonitor.wait`; if Ray is lost all workers end."""
-        if reason := self.cluster.lost_because():
+        if reason := self.lost_because():
             for handle in self._handles:
                 handle.end(f"is lost: {reason}")
         return super().wait(tickets, timeout, interrupted)
@@ -333,14 +297,19 @@ class RayBackend(Backend):
             SwathError: Ray is lost.
         """
         self.owner.require_here("these workers")
-        if reason := self.cluster.lost_because():
+        if reason := self.lost_because():
             raise SwathError(f"nothing can be shared: {reason}")
         return share(value)
 
     def resources_in_words(self, handle: RayHandle) -> tuple[str, str]:
         """Describe the resources that the worker needs, and the free ones of the cluster."""
         needed = ", ".join(f"{name}={_amount(name, value)}" for name, value in handle.options.items())
-        return needed, self.cluster.free_in_words()
+        if reason := self.unusable_because:
+            return needed, f"nothing: {reason}"
+        free, total = ask_head(self._ray.available_resources), ask_head(self._ray.cluster_resources)
+        names = [name for name in sorted(total) if not name.startswith("node:") and name != "object_store_memory"]
+        amounts = [f"{_amount(name, free.get(name, 0))} of {_amount(name, total[name])} {name}" for name in names]
+        return needed, ", ".join(amounts)
 
     def close(self) -> None:
         """Kill all actors except for registered ones."""
@@ -354,9 +323,13 @@ class RayBackend(Backend):
         if job.registered is not None:
             name, namespace = job.registered
             options |= {"name": name, "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
-        handle = RayHandle(job, self, self.cluster, options)
+        handle = RayHandle(job, self, options)
         handle.create_actor(setup)
         return handle
+
+    def _current_session(self) -> tuple[str, str]:
+        context = self._ray.get_runtime_context()
+        return context.get_node_id(), context.get_job_id()
 
 
 def registered(name: str, namespace: str) -> Any:

@@ -20,7 +20,7 @@ from swath.errors import PayloadLost
 from swath.extras import need
 from swath.workers.outcome import Outcome
 from swath.workers.packing import Pickler, pack_reply, unpack, writable_copies
-from swath.workers.ray.messages import Answer, Large, PackedValue
+from swath.workers.ray.worker import Answer, Large, PackedValue
 
 MAX_SMALL_BYTES = 90 * 1024
 """Size of a value that travels in a message: with the rest of it below the 100 KiB at which Ray uses its store."""
