@@ -13,21 +13,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar, Literal
 
-from tensordict import TensorDict
-
 from swath.errors import warn_of_no_effect
 from swath.options import one_of
-from swath.weights.snapshot import (
-    EXTRA_STATE,
-    POLICY,
-    Flat,
-    Snapshot,
-    flat_weights,
-    is_extra,
-    module_path,
-    plan_update,
-    replace_tensors,
-)
+from swath.weights.snapshot import POLICY, Flat, Snapshot, flat_weights, nested, plan_update, replace_tensors
 
 Form = Literal["tensordict", "state_dict"]
 
@@ -84,15 +72,7 @@ class WeightStrategy:
         plan_update(destination, weights)()
 
     def _to_form(self, flat: Flat) -> Any:
-        if self.extract_as == "state_dict":
-            return OrderedDict(flat)
-        nested = TensorDict({})
-        for name, value in flat.items():
-            if is_extra(name):
-                nested.set_non_tensor((*filter(None, module_path(name).split(".")), EXTRA_STATE), value)
-            else:
-                nested.set(tuple(name.split(".")), value)
-        return nested
+        return OrderedDict(flat) if self.extract_as == "state_dict" else nested(flat)
 
 
 PUBLISHERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import torch
-from tensordict import TensorDictBase, is_non_tensor
+from tensordict import TensorDict, TensorDictBase, is_non_tensor
 from torch import nn
 from torch.nn.parameter import UninitializedBuffer, UninitializedParameter
 
@@ -115,6 +115,17 @@ def flat_weights(source: Any) -> Flat:
     """Return weights by name, without gradients; see `entries`."""
     values = {name: entry.value for name, entry in entries(source).items()}
     return {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
+
+
+def nested(flat: Flat) -> TensorDict:
+    """Return weights by name as a nested TensorDict; extra state is non-tensor data in it."""
+    weights = TensorDict({})
+    for name, value in flat.items():
+        if is_extra(name):
+            weights.set_non_tensor((*filter(None, module_path(name).split(".")), EXTRA_STATE), value)
+        else:
+            weights.set(tuple(name.split(".")), value)
+    return weights
 
 
 def replace_tensors(target: Any) -> None:
