@@ -472,10 +472,7 @@ class BaseCollector(ABC):
         """Return the number of workers, also of those that were lost."""
         return len(self.collection.group.shares)
 
-    @property
-    def num_collectors(self) -> int:
-        """Return the number of workers, also of those that were lost."""
-        return self.num_workers
+    num_collectors = num_workers
 
     @property
     def frames_per_batch(self) -> Any:

@@ -15,15 +15,7 @@ from tensordict import TensorDictBase
 from swath import collectors
 from swath.collectors.base import LocalCollector
 from swath.collectors.jobs import worker_requests
-from swath.collectors.options import (
-    AnyOptions,
-    CollectorOptions,
-    MultiOptions,
-    RayOptions,
-    defaults,
-    whole_number,
-    with_method,
-)
+from swath.collectors.options import AnyOptions, CollectorOptions, whole_number, with_method
 from swath.collectors.remote import ArgLists, KwargLists, call_at, follow, paired
 from swath.collectors.state import load_fleet
 from swath.nearest import with_options
@@ -122,7 +114,7 @@ class Collector(InThisProcess):
 
     @with_options(AnyOptions, documented=CollectorOptions)
     def __init__(self, options: AnyOptions) -> None:
-        _require_direct(options)
+        options.require_direct()
         source = options.create_env_fn
         envs = source if isinstance(source, list | tuple) else [source]
         if len(envs) != 1:
@@ -282,24 +274,3 @@ def _service_backend() -> str | None:
             f"backends are {backends}: give backend= to the Collector"
         )
     return str(backend)
-
-
-def _require_direct(options: AnyOptions) -> None:
-    """Check that options of other classes are at their defaults.
-
-    Raises:
-        ValueError: an option needs workers elsewhere.
-    """
-    if options.num_collectors is not None and options.num_collectors > 1:
-        raise ValueError(f"num_collectors={options.num_collectors}: backend 'direct' takes at most one collector")
-    local, others = defaults(CollectorOptions), [defaults(MultiOptions), defaults(RayOptions)]
-    names = {name for options_of_class in others for name in options_of_class.keys() - local}
-    harmless = {name: [options_of_class.get(name) for options_of_class in others] for name in names}
-    harmless |= {"sync": [None], "backend_options": [None, {}], "weight_sync_schemes": [None]}
-    for name, values in harmless.items():
-        value = getattr(options, name)
-        if value not in values:
-            raise ValueError(
-                f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in this "
-                "process, which acts with the policy itself: leave it out, or set backend='process' or 'ray'"
-            )

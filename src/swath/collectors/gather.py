@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import astuple, dataclass, field
 from typing import Any
 
 import numpy as np
@@ -205,8 +205,7 @@ class Fragments(WorkerGroup):
     def tally(self) -> Tally:
         """Return the counts of all lives; rows that waited to be written in ended lives are lost."""
         tallies = dict(self.tallies)
-        names = [count.name for count in fields(Tally)]
-        total = Tally(*(sum(getattr(tally, name) for tally in tallies.values()) for name in names))
+        total = Tally(*map(sum, zip(*map(astuple, tallies.values()), strict=True)))
         if self.writing:
             total.frames_discarded += sum(frames_left(tally) for name, tally in tallies.items() if name in self._ended)
         return total

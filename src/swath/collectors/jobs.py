@@ -16,18 +16,8 @@ import torch
 from torch import nn
 
 from swath.collectors.gather import WorkerRecord
-from swath.collectors.messages import (
-    LISTED_BY_WORKER,
-    WORKER_OPTIONS,
-    Description,
-    Pickled,
-    Seeding,
-    WorkerOptions,
-    WorkerRequest,
-    WriteRequest,
-    unpickled,
-)
-from swath.collectors.options import AnyOptions, Hooks
+from swath.collectors.messages import Description, Pickled, Seeding, WorkerRequest, WriteRequest, unpickled
+from swath.collectors.options import LISTED_BY_WORKER, WORKER_DEFAULTS, AnyOptions, Hooks, WorkerOptions
 from swath.collectors.remote import PUBLIC, Responder
 from swath.collectors.worker import Worker
 from swath.options import count
@@ -87,6 +77,20 @@ def spread(name: str, value: Any, n_workers: int) -> list[Any]:
     return list(value)
 
 
+def whole_share(frames_per_batch: int, n_workers: int) -> int:
+    """Return the frames of one worker in a synchronous batch.
+
+    Raises:
+        ValueError: not a whole number.
+    """
+    if frames_per_batch % n_workers:
+        raise ValueError(
+            f"frames_per_batch={frames_per_batch} cannot be shared by {n_workers} workers; "
+            f"use a multiple of {n_workers}"
+        )
+    return frames_per_batch // n_workers
+
+
 def options_per_worker(options: Mapping[str, Any], n_workers: int) -> list[dict[str, Any]]:
     """Return the options of each worker; lists have one entry per worker.
 
@@ -132,7 +136,7 @@ def worker_requests(
     draws_first = unseeded and is_called_by_torchrl(policy, buffered=buffered)
     settings = options_per_worker(vars(options), len(envs)) if settings is None else settings
     for env, setting, share in zip(envs, settings, shares, strict=True):
-        values = {name: setting[name] for name in WORKER_OPTIONS if name in setting}
+        values = {name: setting[name] for name in WORKER_DEFAULTS if name in setting}
         if options.trajectories.per_batch is not None:  # episodes are put together by their ids
             values["track_traj_ids"] = True
         worker_options = WorkerOptions(**values)

@@ -10,19 +10,16 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from swath.collectors.options import EveryWorker, Hooks, LocalWorker, Trajectories, limit
-from swath.keys import as_key, keys_of
-from swath.options import FinalObservation, OnEnvError, one_of, positive
+from swath.collectors.options import Hooks, Trajectories, WorkerOptions
+from swath.keys import as_key
 from swath.rollout.buffer import Layout
 from swath.rollout.hosts.sources import Source
-from swath.rollout.hosts.torchrl import EnvOptions
-from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
 from swath.weights.snapshot import Manifest
 
 
@@ -160,85 +157,6 @@ class Head:
     tally: Tally = field(default_factory=Tally)
     writes: int = 0
     frames_written: int = 0
-
-
-@dataclass(frozen=True)
-class Devices:
-    """The devices that follow from a collector's arguments.
-
-    Attributes:
-        env: where the env runs; `None` does not move it.
-        policy: where the policy runs; `None` does not move it.
-        storing: device of batches; `None` sets no device.
-        common: the argument `device`.
-    """
-
-    env: torch.device | None = None
-    policy: torch.device | None = None
-    storing: torch.device | None = None
-    common: torch.device | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class WorkerOptions(EveryWorker, LocalWorker):
-    """The options of one worker: single values, checked."""
-
-    def __post_init__(self) -> None:
-        one_of("on_env_error", self.on_env_error, OnEnvError)
-        positive("step_timeout_s", self.step_timeout_s)
-        if self.overlap and (self.env_processes or 0) < 2:
-            message = f"overlap=True steps halves of env processes, but env_processes={self.env_processes!r}"
-            raise ValueError(f"{message}; set it to 2 or more, or leave overlap out")
-        if self.overlap and self.check_finite:
-            raise ValueError(
-                "overlap=True steps halves, whose steps are not checked; leave check_finite=True or overlap=True out"
-            )
-        one_of("final_observation", self.final_observation, FinalObservation)
-        if isinstance(self.info_keys, str):
-            raise TypeError(f"info_keys={self.info_keys!r} is one key; pass a list: [{self.info_keys!r}]")
-        for key in self.info_keys:
-            keys_of("info_keys", key)
-        if self.policy_factory is not None and not callable(self.policy_factory):
-            kind = type(self.policy_factory).__name__
-            raise TypeError(f"policy_factory is of type {kind}; it must be a callable that builds the policy")
-        _ = self.devices, self.exploration, self.max_frames, self.env_kwargs
-
-    @property
-    def devices(self) -> Devices:
-        """Return the devices; `device` is not for envs, unless they can go there."""
-        names = ("device", "env_device", "policy_device", "storing_device")
-        common, env, policy, storing = (as_device(name, getattr(self, name)) for name in names)
-        policy = policy or common
-        return Devices(env, policy, storing or common or (env if env == policy else None), common)
-
-    @property
-    def env_options(self) -> EnvOptions:
-        """Return the options of TensorDict envs."""
-        devices = self.devices
-        return EnvOptions(self.max_frames, devices.env or devices.common, plans=self.plans)
-
-    @property
-    def exploration(self) -> ExplorationType:
-        """Return how the policy picks actions."""
-        return as_exploration(self.exploration_type)
-
-    @property
-    def max_frames(self) -> int | None:
-        """Return the most steps of an episode; `None` for no limit."""
-        return limit("max_frames_per_traj", self.max_frames_per_traj)
-
-    @property
-    def env_kwargs(self) -> Mapping[str, Any]:
-        """Return keywords for the env source; raise `TypeError` for anything but a dict with names as keys."""
-        kwargs = self.create_env_kwargs or {}
-        if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
-            raise TypeError(f"create_env_kwargs is {kwargs!r}; it must be a dict of keywords for the env source")
-        return kwargs
-
-
-WORKER_OPTIONS = tuple(option.name for option in fields(WorkerOptions))
-LISTED_BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")
-"""Options of which a list has one entry per worker."""
 
 
 @dataclass(frozen=True)

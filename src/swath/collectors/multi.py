@@ -13,7 +13,7 @@ from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
 from swath.collectors.jobs import sources_of, spread, worker_requests
 from swath.collectors.options import AnyOptions, MultiOptions
-from swath.collectors.remote import TRAJ_POOL, ArgLists, KwargLists, paired
+from swath.collectors.remote import TRAJ_POOL, ArgLists, KwargLists, paired, require_parts
 from swath.collectors.state import COUNTERS, load_fleet
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
@@ -249,12 +249,8 @@ class MultiCollector(OneOfTwo):
             WorkerLate: a worker did not answer in time.
         """
         self.collection.access.require_open()
-        if not isinstance(state_dict, Mapping):
-            raise TypeError(f"the state dict is of type {type(state_dict).__name__}; give what state_dict() gave")
         names = {f"worker{worker}": worker for worker in sorted(self.collection.jobs.described)}
-        missing = [part for part in (*names, *COUNTERS) if part not in state_dict]
-        if missing and strict:
-            raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore the other parts")
+        require_parts(state_dict, (*names, *COUNTERS), strict=strict)
         others = [name for name in state_dict if name.startswith("worker") and name not in names]
         if others and strict:
             raise ValueError(f"the state dict has {others}, too; this collector has {len(names)} workers")

@@ -1,6 +1,6 @@
 """The arguments of collectors: each class takes the fields of one frozen dataclass, which checks itself.
 
-EveryWorker, LocalWorker ──▶ options of a worker
+EveryWorker, LocalWorker ──▶ WorkerOptions
      │            │
 SharedOptions     │          options of all collectors
  │     └─▶ LocalOptions      and of collectors on this machine
@@ -18,9 +18,10 @@ from typing import Any, Protocol, TypeAlias, get_args
 import torch
 
 from swath.errors import warn_of_no_effect
-from swath.keys import Key
-from swath.options import RESTARTS, FinalObservation, OnEnvError, Restarts, Survival, TrajFormat, count
-from swath.rollout.policies.calling import ExplorationType
+from swath.keys import Key, keys_of
+from swath.options import FinalObservation, OnEnvError, Restarts, Survival, TrajFormat, count, one_of, positive
+from swath.rollout.hosts.torchrl import EnvOptions
+from swath.rollout.policies.calling import ExplorationType, as_device, as_exploration
 
 Device: TypeAlias = torch.device | str | int | None
 
@@ -134,6 +135,84 @@ class LocalWorker:
     track_traj_ids: bool = True
 
 
+@dataclass(frozen=True)
+class Devices:
+    """The devices that follow from a collector's arguments.
+
+    Attributes:
+        env: where the env runs; `None` does not move it.
+        policy: where the policy runs; `None` does not move it.
+        storing: device of batches; `None` sets no device.
+        common: the argument `device`.
+    """
+
+    env: torch.device | None = None
+    policy: torch.device | None = None
+    storing: torch.device | None = None
+    common: torch.device | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WorkerOptions(EveryWorker, LocalWorker):
+    """The options of one worker: single values, checked."""
+
+    def __post_init__(self) -> None:
+        one_of("on_env_error", self.on_env_error, OnEnvError)
+        positive("step_timeout_s", self.step_timeout_s)
+        if self.overlap and (self.env_processes or 0) < 2:
+            message = f"overlap=True steps halves of env processes, but env_processes={self.env_processes!r}"
+            raise ValueError(f"{message}; set it to 2 or more, or leave overlap out")
+        if self.overlap and self.check_finite:
+            raise ValueError(
+                "overlap=True steps halves, whose steps are not checked; leave check_finite=True or overlap=True out"
+            )
+        one_of("final_observation", self.final_observation, FinalObservation)
+        if isinstance(self.info_keys, str):
+            raise TypeError(f"info_keys={self.info_keys!r} is one key; pass a list: [{self.info_keys!r}]")
+        for key in self.info_keys:
+            keys_of("info_keys", key)
+        if self.policy_factory is not None and not callable(self.policy_factory):
+            kind = type(self.policy_factory).__name__
+            raise TypeError(f"policy_factory is of type {kind}; it must be a callable that builds the policy")
+        _ = self.devices, self.exploration, self.max_frames, self.env_kwargs
+
+    @property
+    def devices(self) -> Devices:
+        """Return the devices; `device` is not for envs, unless they can go there."""
+        names = ("device", "env_device", "policy_device", "storing_device")
+        common, env, policy, storing = (as_device(name, getattr(self, name)) for name in names)
+        policy = policy or common
+        return Devices(env, policy, storing or common or (env if env == policy else None), common)
+
+    @property
+    def env_options(self) -> EnvOptions:
+        """Return the options of TensorDict envs."""
+        devices = self.devices
+        return EnvOptions(self.max_frames, devices.env or devices.common, plans=self.plans)
+
+    @property
+    def exploration(self) -> ExplorationType:
+        """Return how the policy picks actions."""
+        return as_exploration(self.exploration_type)
+
+    @property
+    def max_frames(self) -> int | None:
+        """Return the most steps of an episode; `None` for no limit."""
+        return limit("max_frames_per_traj", self.max_frames_per_traj)
+
+    @property
+    def env_kwargs(self) -> Mapping[str, Any]:
+        """Return keywords for the env source; raise `TypeError` for anything but a dict with names as keys."""
+        kwargs = self.create_env_kwargs or {}
+        if not isinstance(kwargs, Mapping) or not all(isinstance(name, str) for name in kwargs):
+            raise TypeError(f"create_env_kwargs is {kwargs!r}; it must be a dict of keywords for the env source")
+        return kwargs
+
+
+LISTED_BY_WORKER = ("policy_factory", "create_env_kwargs", "device", "storing_device", "env_device", "policy_device")
+"""Options of which a list has one entry per worker."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class SharedOptions(EveryWorker):
     """Options of all collectors."""
@@ -228,7 +307,7 @@ class FleetOptions(SharedOptions):
 
     prefetch: int | None = None
     max_staleness: int | None = None
-    restarts: Restarts = RESTARTS
+    restarts: Restarts = Survival.restarts
     min_workers: int | None = None
     fragment_timeout_s: float | None = 600.0
     placement_timeout_s: float | None = 300.0
@@ -285,6 +364,11 @@ class RayOptions(FleetOptions):
     max_weight_update_interval: int = -1
     use_env_creator: bool = False
 
+    @property
+    def shared(self) -> dict[str, Any]:
+        """Return the options that all collectors have, by name."""
+        return {option.name: getattr(self, option.name) for option in fields(SharedOptions)}
+
 
 @dataclass(frozen=True)
 class Automatic:
@@ -327,6 +411,26 @@ class AnyOptions(CollectorOptions, MultiOptions, RayOptions):
             raise ValueError(f"cat_results={self.cat_results!r} must be None, 'stack' or an int")
         if self.min_workers is not None and self.min_workers > n_workers:
             raise ValueError(f"min_workers={self.min_workers} must be between 1 and the number of workers, {n_workers}")
+
+    def require_direct(self) -> None:
+        """Check that options of other classes are at their defaults.
+
+        Raises:
+            ValueError: an option needs workers elsewhere.
+        """
+        if self.num_collectors is not None and self.num_collectors > 1:
+            raise ValueError(f"num_collectors={self.num_collectors}: backend 'direct' takes at most one collector")
+        local, others = defaults(CollectorOptions), [defaults(MultiOptions), defaults(RayOptions)]
+        names = {name for options_of_class in others for name in options_of_class.keys() - local}
+        harmless = {name: [options_of_class.get(name) for options_of_class in others] for name in names}
+        harmless |= {"sync": [None], "backend_options": [None, {}], "weight_sync_schemes": [None]}
+        for name, values in harmless.items():
+            value = getattr(self, name)
+            if value not in values:
+                raise ValueError(
+                    f"{name}={value!r} is for collectors with workers elsewhere; backend 'direct' has one worker in "
+                    "this process, which acts with the policy itself: leave it out, or set backend='process' or 'ray'"
+                )
 
     @property
     def in_process(self) -> bool:
@@ -381,3 +485,7 @@ def limit(name: str, value: object) -> int | None:
 def defaults(kind: type[Any]) -> dict[str, Any]:
     """Return the default of each option that has one."""
     return {option.name: option.default for option in fields(kind) if option.default is not MISSING}
+
+
+WORKER_DEFAULTS = defaults(WorkerOptions)
+"""The options of a worker, which all have a default."""

@@ -18,20 +18,10 @@ from tensordict import TensorDictBase
 from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.collector import Collector
 from swath.collectors.delivery import count_frames
-from swath.collectors.jobs import options_per_worker, sources_of, spread, worker_requests
-from swath.collectors.messages import (
-    WORKER_OPTIONS,
-    Description,
-    FragmentRequest,
-    Head,
-    Seeding,
-    Tally,
-    WorkerOptions,
-    WorkerRequest,
-    signature_of,
-)
+from swath.collectors.jobs import options_per_worker, sources_of, spread, whole_share, worker_requests
+from swath.collectors.messages import Description, FragmentRequest, Head, Seeding, Tally, WorkerRequest, signature_of
 from swath.collectors.multi import ManyWorkers, MultiAsyncCollector, MultiCollector, MultiSyncCollector
-from swath.collectors.options import AnyOptions, Hooks, LocalOptions, RayOptions, SharedOptions, defaults
+from swath.collectors.options import WORKER_DEFAULTS, AnyOptions, Hooks, LocalOptions, RayOptions, defaults
 from swath.collectors.remote import LIFE, WEIGHTS, Responder
 from swath.collectors.service import add_workers
 from swath.collectors.state import load_fleet
@@ -42,15 +32,12 @@ from swath.options import Survival, count, seconds
 from swath.rollout.episodes.statistics import NO_EPISODES, EpisodeArray, EpisodeLog, concatenate, worker_and_life
 from swath.seeds import fresh_root
 from swath.weights.snapshot import Snapshot
-from swath.workers.outcome import Error
-from swath.workers.packing import Parcel
 
 SHUTDOWN_LIMIT_S = 24 * 3600.0
 """The driver ends the actor, and all processes in it, when their shutdown takes too long for the driver."""
 
 Inner: TypeAlias = Collector | MultiCollector
 CLASSES = {"single": Collector, "sync": MultiSyncCollector, "async": MultiAsyncCollector}
-DEFAULTS = defaults(WorkerOptions)
 # Keywords of the classes with sub-processes that are set below, or that have no meaning in an actor.
 SET_FOR_SUB_PROCESSES = ("num_workers", "collector_class", "cat_results", "update_at_each_batch")
 
@@ -183,25 +170,17 @@ class RemoteCollector(Responder):
         frames = stats["frames"] + discarded
         return Tally(stats["env_errors"], stats["restarts"], stats["fragments_lost"], frames, discarded)
 
-    def collect(self, request: FragmentRequest) -> Parcel | Error:
-        """Draw one batch, and write it if this worker writes itself; an exception is an answer, too."""
-        env_errors = self.current_tally().env_errors
-        try:
-            self._collection.set_random(request.randomly)
-            batch = self.next()
-            ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
-            next_id = 0 if ids is None else int(ids.max()) + 1
-            if ids is not None:
-                self._life = max(
-                    self._life, *(worker_and_life(number)[1] for number in ids[ids >= 0].unique().tolist())
-                )
-            version = self.weights_version() if versions is None else int(versions.min())
-            episodes = self._episodes.last_draw.tobytes()
-            head = Head(self._life, version, count_frames(batch), batch.shape[-1], episodes, next_id)
-            head.tally = self.current_tally()
-            return Parcel(head, batch) if self._writer is None else self._writer.write(head, batch)
-        except Exception as error:  # noqa: BLE001  the collection raises it
-            return self._failure(error, env_errors)
+    def produce(self, request: FragmentRequest) -> tuple[Head, TensorDictBase]:
+        """Draw one batch, and return its head and the batch."""
+        self._collection.set_random(request.randomly)
+        batch = self.next()
+        ids, versions = batch.get(TRAJ_IDS, None), batch.get(VERSION, None)
+        next_id = 0 if ids is None else int(ids.max()) + 1
+        if ids is not None:
+            self._life = max(self._life, *(worker_and_life(number)[1] for number in ids[ids >= 0].unique().tolist()))
+        version = self.weights_version() if versions is None else int(versions.min())
+        episodes, tally = self._episodes.last_draw.tobytes(), self.current_tally()
+        return Head(self._life, version, count_frames(batch), batch.shape[-1], episodes, next_id, tally=tally), batch
 
 
 def class_of(collector_class: Any) -> type[Inner]:
@@ -231,8 +210,8 @@ def nest_collector(
         number: number of sub-processes, if it has some; late ones are replaced before the actor is.
         survival: limits of the outer collector.
     """
-    keywords = {name: getattr(request.options, name) for name in WORKER_OPTIONS}
-    keywords = {name: value for name, value in keywords.items() if value is not DEFAULTS[name]}
+    changed = {name: getattr(request.options, name) for name in WORKER_DEFAULTS}
+    keywords = {name: value for name, value in changed.items() if value is not WORKER_DEFAULTS[name]}
     keywords.pop("storing_device", None)  # the driver moves batches
     if issubclass(kind, MultiCollector):
         patience = survival.fragment_timeout_s
@@ -253,7 +232,7 @@ SET_BY_RAY = {
     *("weight_updater", "weight_sync_schemes", "weight_recv_schemes", "progress"),
 }
 # Names of `collector_kwargs` whose value must be the same for all workers.
-SAME_FOR_ALL = sorted(LOCAL_OPTIONS - SET_BY_RAY - {*WORKER_OPTIONS})
+SAME_FOR_ALL = sorted(LOCAL_OPTIONS - SET_BY_RAY - {*WORKER_DEFAULTS})
 UNSUPPORTED = {"interruptor", "backend", "backend_options"}
 
 
@@ -353,13 +332,12 @@ class RayCollector(ManyWorkers):
                     "number of envs that an actor steps together; give one of them"
                 )
             options = replace(options, envs_per_worker=per_actor)
-        shared = {option.name: getattr(options, option.name) for option in fields(SharedOptions)}
-        initial = defaults(RayOptions)
+        shared, initial = options.shared, defaults(RayOptions)
         changed = {name for name in shared.keys() & initial if shared[name] != initial[name]}
         settings = _settings_per_worker(shared, changed, options.collector_kwargs, len(envs), kind)
         first = {name: value for name, value in settings[0].items() if name in LOCAL_OPTIONS}
         local = AnyOptions(**{**vars(options), **first, "sync": bool(options.sync), "backend": "ray"})
-        share = _whole_share(frames, len(envs)) if options.sync else frames
+        share = whole_share(frames, len(envs)) if options.sync else frames
         workers = worker_requests(local, envs, options.policy, [share] * len(envs), settings)
         workers = _with_resources(workers, options.remote_configs)
         if kind is not Collector:
@@ -421,9 +399,7 @@ class RayCollector(ManyWorkers):
             raise ValueError(f"collector_kwargs has {names[0]!r}, which is the same for all workers; leave it out")
         actor = first.policy if policy is None else policy
         new = worker_requests(options, envs, actor, [first.frames] * len(envs), settings)
-        frames = self.frames_per_batch
-        share = (lambda total: _whole_share(frames, total)) if options.in_order else None
-        add_workers(self.collection, _with_resources(new, remote_configs), share, own_weights=policy is not None)
+        add_workers(self.collection, _with_resources(new, remote_configs), own_weights=policy is not None)
 
     def _require_plain(self, feature: str) -> None:
         if self._kind is not Collector:
@@ -566,20 +542,6 @@ def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> li
     ]
     triples = zip(workers, configs, threads, strict=True)
     return [replace(worker, resources=config, threads=number) for worker, config, number in triples]
-
-
-def _whole_share(frames_per_batch: int, n_workers: int) -> int:
-    """Return the frames of one worker in a synchronous batch.
-
-    Raises:
-        ValueError: not a whole number.
-    """
-    if frames_per_batch % n_workers:
-        raise ValueError(
-            f"frames_per_batch={frames_per_batch} cannot be shared by {n_workers} workers; "
-            f"use a multiple of {n_workers}"
-        )
-    return frames_per_batch // n_workers
 
 
 def _with_env_creator(source: Any) -> Any:

@@ -19,7 +19,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
 from swath.collectors.delivery import ReplayWriter
-from swath.collectors.messages import Seeding, Tally, WorkerRequest
+from swath.collectors.messages import FragmentRequest, Head, Seeding, Tally, WorkerRequest
 from swath.collectors.options import Hooks
 from swath.errors import Closed, FleetFailed
 from swath.group.group import Member
@@ -28,6 +28,7 @@ from swath.rollout.episodes.statistics import worker_and_life
 from swath.seeds import derive
 from swath.weights.snapshot import Manifest
 from swath.workers.outcome import Error
+from swath.workers.packing import Parcel
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
 _PARSING = threading.Lock()
@@ -139,13 +140,22 @@ class Responder(Member):
     def current_tally(self) -> Tally:
         """Return the counts of this life, without what it has written."""
 
-    def _failure(self, error: Exception, env_errors: int) -> Error:
-        """Return the failure for an exception; `env_errors` is the count before the fragment began."""
-        tally = self.current_tally()
-        if self._writer is not None:
-            self._writer.add_counts(tally)
-        by_env = self._ends_with_env and tally.env_errors > env_errors
-        return Error(error, by_env or isinstance(error, FleetFailed | Closed), tally)
+    @abstractmethod
+    def produce(self, request: FragmentRequest) -> tuple[Head, Any]:
+        """Make one fragment, and return its head and its body."""
+
+    def collect(self, request: FragmentRequest) -> Parcel | Error:
+        """Make one fragment, and write it if this worker writes itself; an exception is an answer, too."""
+        env_errors = self.current_tally().env_errors
+        try:
+            head, body = self.produce(request)
+            return Parcel(head, body) if self._writer is None else self._writer.write(head, body)
+        except Exception as error:  # noqa: BLE001  the collection raises it
+            tally = self.current_tally()
+            if self._writer is not None:
+                self._writer.add_counts(tally)
+            by_env = self._ends_with_env and tally.env_errors > env_errors
+            return Error(error, by_env or isinstance(error, FleetFailed | Closed), tally)
 
     def _begin_writing(self, request: WorkerRequest, layout: Layout, hooks: Hooks) -> None:
         """Write fragments in the worker, if the request says so."""
@@ -236,19 +246,27 @@ def last_life_of(saved: Mapping[str, Any]) -> int:
     return max(int(saved.get(LIFE, 0)), 0 if pool is None else worker_and_life(int(pool["traj_id"]))[1])
 
 
-def require_parts(saved: Any, *, has_weights: bool, strict: bool) -> None:
-    """Check a saved state; only its type unless `strict`.
+def require_parts(saved: Any, needed: Sequence[str], *, strict: bool) -> None:
+    """Check that a saved state has these parts; only its type unless `strict`.
+
+    Raises:
+        TypeError: no state dict.
+        KeyError: parts are missing.
+    """
+    if not isinstance(saved, Mapping):
+        raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
+    if strict and (missing := [part for part in needed if part not in saved]):
+        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore the other parts")
+
+
+def require_worker_state(saved: Any, *, has_weights: bool, strict: bool) -> None:
+    """Check the saved state of a worker; only its type unless `strict`.
 
     Raises:
         TypeError: no state dict.
         KeyError: parts are missing.
         ValueError: weights, for a policy that has none.
     """
-    if not isinstance(saved, Mapping):
-        raise TypeError(f"the state dict is of type {type(saved).__name__}; give what state_dict() of a collector gave")
-    needed = (*PARTS, WEIGHTS) if has_weights else PARTS
-    missing = [part for part in needed if strict and part not in saved]
-    if missing:
-        raise KeyError(f"the state dict lacks {missing}; pass strict=False to restore the other parts")
+    require_parts(saved, (*PARTS, WEIGHTS) if has_weights else PARTS, strict=strict)
     if strict and not has_weights and WEIGHTS in saved:
         raise ValueError("the state dict has weights, but this policy has none; pass strict=False to leave them out")

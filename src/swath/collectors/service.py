@@ -16,7 +16,7 @@ from typing import Any
 
 from swath.collectors.delivery import ENDED, Delivery, Joiner
 from swath.collectors.gather import AsReady, Fragments, InOrder, head_of
-from swath.collectors.jobs import WorkerJobs
+from swath.collectors.jobs import WorkerJobs, whole_share
 from swath.collectors.messages import Description, WorkerRequest
 from swath.collectors.options import AnyOptions, Hooks
 from swath.collectors.weights import WeightPublisher
@@ -349,10 +349,7 @@ class CollectorService:
 
 
 def assemble(
-    name: str,
-    options: AnyOptions,
-    requests: Sequence[WorkerRequest],
-    publish: Callable[[], Any],
+    name: str, options: AnyOptions, requests: Sequence[WorkerRequest], publish: Callable[[], Any]
 ) -> CollectorService:
     """Start the workers, one in this process or a fleet; block until all have built env and policy.
 
@@ -443,13 +440,7 @@ def require_joinable(described: Mapping[int, Description], cat_dim: int | None) 
         )
 
 
-def add_workers(
-    collection: CollectorService,
-    requests: Sequence[WorkerRequest],
-    share_of: Callable[[int], int] | None,
-    *,
-    own_weights: bool,
-) -> None:
+def add_workers(collection: CollectorService, requests: Sequence[WorkerRequest], *, own_weights: bool) -> None:
     """Add one worker per request; block until they are ready.
 
     Synchronous collections divide their batches again, from the next batch that is requested; in asynchronous ones the
@@ -458,7 +449,6 @@ def add_workers(
     Args:
         collection: the service.
         requests: what the workers are built from.
-        share_of: returns the frames of one worker for a number of workers; `None` in asynchronous collections.
         own_weights: whether they keep the weights that they are built with until the next publication.
 
     Raises:
@@ -466,12 +456,12 @@ def add_workers(
         PlacementFailed: no room, or not ready in time.
         Exception: what building them raised. In all cases nothing is added.
     """
-    jobs, group = collection.jobs, collection.group
+    jobs, group, options = collection.jobs, collection.group, collection.options
     fleet = group.fleet
     assert isinstance(fleet, Fleet)
     with collection.changing:
         new = dict(enumerate(requests, max(jobs.requests) + 1))
-        share = None if share_of is None else share_of(len(jobs.requests) + len(new))
+        share = whole_share(options.frames, len(jobs.requests) + len(new)) if options.in_order else None
         descriptions: dict[int, Description] = {}
 
         def accept(handles: Sequence[Handle]) -> None:

@@ -12,7 +12,7 @@ from torch import nn
 
 from swath.collectors.background import Background
 from swath.collectors.messages import Seeding, unpickled
-from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_parts
+from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_worker_state
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
 from swath.group.group import worker_facts
@@ -56,17 +56,15 @@ def load_fleet(
     counters, records = collection.counters, collection.group.records
     manifests = {worker: description.manifest for worker, description in jobs.described.items()}
     for worker, part in parts.items():
-        require_parts(part, has_weights=not manifests[worker].empty, strict=strict)
-    weights = {
-        worker: take_snapshot(part[WEIGHTS], manifests[worker]) for worker, part in parts.items() if WEIGHTS in part
+        require_worker_state(part, has_weights=not manifests[worker].empty, strict=strict)
+    models: dict[int | None, dict[str, Any]] = {
+        worker: {POLICY: take_snapshot(part[WEIGHTS], manifests[worker])} if WEIGHTS in part else {}
+        for worker, part in parts.items()
     }
     version = int(saved.get("policy_version", collection.version))
     with collection.dropping() as calls:
-        by_channel = {} if collection.options.in_process else weights
-        models: dict[int | None, dict[str, Any]] = {
-            worker: {POLICY: by_channel[worker]} if worker in by_channel else {} for worker in parts
-        }
-        collection.group.channel.publish_each(models, version)
+        by_channel = {worker: {} for worker in models} if collection.options.in_process else models
+        collection.group.channel.publish_each(by_channel, version)
         counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
         collection.begin_randomly()
         if "seed" in saved:

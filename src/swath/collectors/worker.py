@@ -22,16 +22,8 @@ import numpy as np
 import torch
 from torch import nn
 
-from swath.collectors.messages import (
-    Description,
-    FragmentRequest,
-    Head,
-    Seeding,
-    Tally,
-    WorkerRequest,
-    signature_of,
-)
-from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, Responder, follow, last_life_of, require_parts
+from swath.collectors.messages import Description, FragmentRequest, Head, Seeding, Tally, WorkerRequest, signature_of
+from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, Responder, follow, last_life_of, require_worker_state
 from swath.errors import noted, warn_of_no_effect
 from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
 from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds, trajectory_ids
@@ -62,8 +54,7 @@ from swath.rollout.seeding import PrivateStreams, preserve_generators
 from swath.rollout.spaces import Leaves
 from swath.seeds import derive, fresh_root
 from swath.weights.snapshot import POLICY, Manifest, Snapshot, plan_copy, plan_update
-from swath.workers.outcome import Error
-from swath.workers.packing import Parcel, register_reducer
+from swath.workers.packing import register_reducer
 
 MOST_FAILURES_IN_A_ROW = 3
 _log = logging.getLogger("swath")
@@ -154,11 +145,6 @@ class Worker(Responder):
             self._begin_writing(request, self.layout, self.hooks)
 
     @property
-    def next_id(self) -> int:
-        """Return a number above every trajectory id that was used."""
-        return self._ids.next_id
-
-    @property
     def label(self) -> str:
         """Return index, life and version in words."""
         return f"worker {self.worker_idx} (life {self.life}, policy version {self.version})"
@@ -180,40 +166,34 @@ class Worker(Responder):
             bound.take_over(self.bound)  # its recurrent state
             self._act_with(bound, observation)
 
-    def collect(self, request: FragmentRequest) -> Parcel | Error:
-        """Make one fragment, and write it if this worker writes itself; an exception is an answer, too.
+    def produce(self, request: FragmentRequest) -> tuple[Head, Any]:
+        """Make one fragment, and return its head and its body.
 
         The body is the fragment's arrays, or its batch where entries may have any form or a hook gets the batch. If the
         worker writes, the writer calls the hook with what is written.
         """
-        env_errors = self.tally.env_errors
-        try:
-            if self.hooks.before is not None:
-                with noted(f"pre_collect_hook in {self.label}"):
-                    self.hooks.before()
-            if request.frames and (n_steps := -(-request.frames // self.host.spec.num_envs)) != self.n_steps:
-                self.make_steps(n_steps)
-            since, fragment = self.next_id, self.make_fragment(request)
-            frames, steps_made, episodes = fragment.frames, fragment.steps, self._ids.ended_episodes.tobytes()
-            body, hook = fragment, self.hooks.after if self._writer is None else None
-            if not self._in_process and self._writer is None and hook is None:
-                fragment.move_to_cpu()
-            if hook is not None or self.layout.open:
-                body = fragment.to_tensordict(self.layout)
-            if hook is not None:
-                try:
-                    with noted(f"post_collect_hook in {self.label}"):
-                        hook(body)
-                except BaseException:
-                    self.lose_fragment(frames)
-                    raise
-            self.tally.frames += frames
-            steps_made = self.n_steps if steps_made is None else steps_made
-            counted = self._number, since, self.current_tally()
-            head = Head(self.life, self.version, frames, steps_made, episodes, self.next_id, *counted)
-            return Parcel(head, body) if self._writer is None else self._writer.write(head, body)
-        except Exception as error:  # noqa: BLE001  the collection raises it
-            return self._failure(error, env_errors)
+        if self.hooks.before is not None:
+            with noted(f"pre_collect_hook in {self.label}"):
+                self.hooks.before()
+        if request.frames and (n_steps := -(-request.frames // self.host.spec.num_envs)) != self.n_steps:
+            self.make_steps(n_steps)
+        since, fragment = self._ids.next_id, self.make_fragment(request)
+        frames, n_made, episodes = fragment.frames, fragment.steps or 0, self._ids.ended_episodes.tobytes()
+        body, hook = fragment, self.hooks.after if self._writer is None else None
+        if not self._in_process and self._writer is None and hook is None:
+            fragment.move_to_cpu()
+        if hook is not None or self.layout.open:
+            body = fragment.to_tensordict(self.layout)
+        if hook is not None:
+            try:
+                with noted(f"post_collect_hook in {self.label}"):
+                    hook(body)
+            except BaseException:
+                self.lose_fragment(frames)
+                raise
+        self.tally.frames += frames
+        counted = self._number, since, self.current_tally()
+        return Head(self.life, self.version, frames, n_made, episodes, self._ids.next_id, *counted), body
 
     def make_fragment(self, request: FragmentRequest) -> Fragment:
         """Make one fragment.
@@ -399,7 +379,7 @@ class Worker(Responder):
             )
         saved["env_state_dict"] = OrderedDict() if stateful is None else stateful.state_dict()
         saved["frames"], saved["iter"] = self.tally.frames, self._number - 1
-        saved[TRAJ_POOL] = {"traj_id": torch.tensor(self.next_id, dtype=torch.int64)}
+        saved[TRAJ_POOL] = {"traj_id": torch.tensor(self._ids.next_id, dtype=torch.int64)}
         saved["policy_version"] = self.version
         saved |= Seeding.state_of(self.seeding)
         saved[LIFE] = self.life
@@ -413,7 +393,7 @@ class Worker(Responder):
             KeyError: parts are missing, unless `strict` is false.
             ValueError: weights, for a policy that has none; also only if `strict`. In all cases nothing has changed.
         """
-        require_parts(state_dict, has_weights=self.module is not None, strict=strict)
+        require_worker_state(state_dict, has_weights=self.module is not None, strict=strict)
         stateful, weights, changes = getattr(self.host, "stateful", None), state_dict.get(WEIGHTS), []
         if self.module is not None and weights is not None:
             modules = [self.policy] if self.acting_policy is self.policy else [self.policy, self.acting_policy]
