@@ -9,16 +9,13 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from copy import copy, deepcopy
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import gymnasium as gym
 
 _ROUTED = ("192.0.2.1", 9)
 """An address for documentation: nothing is sent there, the system only names the interface that would be used."""
 
-
-EnvName: TypeAlias = str | type | Callable[..., Any]
-"""A gymnasium id, a registered name, a class, or a function of the `EnvContext`."""
 
 _creators: dict[str, Callable[[Any], Any]] = {}
 
@@ -36,7 +33,7 @@ def register_env(name: str, creator: Callable[[Any], Any]) -> None:
     _creators[name] = creator
 
 
-def creator_of(env: EnvName) -> Callable[[Any], Any]:
+def creator_of(env: str | Callable[..., Any]) -> Callable[[Any], Any]:
     """Return the function that makes an env of an `EnvContext`, by name or gymnasium id unless it is one."""
     if not isinstance(env, str):
         return env

@@ -10,11 +10,10 @@ import sys
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from itertools import chain, islice
 from typing import Any
 
-# `f(it) -> it`
-Transform = Callable[[Any], Any]
 # An iterable, or a function that makes one.
 Source = Iterable[Any] | Callable[[], Iterable[Any]]
 
@@ -68,11 +67,11 @@ class ParallelIteratorWorker:
         self._par_iter_chain: Iterator[Any] | None = None
         self._par_iter_slices: defaultdict[int, deque[Any]] = defaultdict(deque)
 
-    def par_iter_init(self, transforms: Iterable[Transform]) -> None:
+    def par_iter_init(self, transforms: Iterable[Callable[[Any], Any]]) -> None:
         """Start to iterate, from the beginning if the source allows it.
 
         Args:
-            transforms: applied in order.
+            transforms: `f(iterator) -> iterator`, applied in order.
 
         Raises:
             AssertionError: a transform gave None.
@@ -158,9 +157,7 @@ def _take_for(next_item: Callable[[], Any], batch_ms: float) -> list[Any]:
         raise ValueError(f"batch_ms={batch_ms} must be 0 or more")
     until = time.monotonic() + batch_ms / 1000
     items = [next_item()]
-    try:
+    with suppress(StopIteration):
         while time.monotonic() < until:
             items.append(next_item())
-    except StopIteration:
-        pass
     return items

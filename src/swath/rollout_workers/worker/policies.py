@@ -23,8 +23,6 @@ Weights: TypeAlias = dict[str, dict[str, Any]]
 """Arrays by name by policy id."""
 
 Batch: TypeAlias = SampleBatch | MultiAgentBatch
-PolicyBatches: TypeAlias = list[tuple[str, Any, SampleBatch]]
-"""Policy id, policy and its batch."""
 
 TIMESTEP, UPDATES = "timestep", "num_grad_updates_per_policy"
 
@@ -126,8 +124,8 @@ def learns(worker: Any, policy_id: str, batch: Any = None) -> bool:
     return worker.is_policy_to_train is None or bool(worker.is_policy_to_train(policy_id, batch))
 
 
-def batches_to_learn(worker: Any, samples: Batch, *, single_agent: bool = False) -> PolicyBatches:
-    """Return the policies that learn from a batch, with their rows, in the same order on all ranks.
+def batches_to_learn(worker: Any, samples: Batch, *, single_agent: bool = False) -> list[tuple[str, Any, SampleBatch]]:
+    """Return the policies that learn from a batch, with ids and rows, in the same order on all ranks.
 
     Args:
         worker: has the policies.

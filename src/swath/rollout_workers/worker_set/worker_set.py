@@ -185,8 +185,7 @@ class WorkerSet:
 
     def get_spaces(self) -> dict[str, Any]:
         """Return spaces of observations and actions by policy id, and of the env under `"__env__"`."""
-        spaces: dict[str, Any] = self._members.ask_first("get_spaces")
-        return spaces
+        return dict(self._members.ask_first("get_spaces"))
 
     def events(self) -> list[Event]:
         """Return the events of workers since the last call: (time, worker, life, kind, text) each."""
