@@ -6,7 +6,7 @@ import re
 import shlex
 import signal
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from traceback import format_exception
 from types import FrameType
@@ -134,7 +134,7 @@ def optional_feature(say: Callable[[str], None], feature: str) -> Iterator[None]
         say(f"no {feature}: {one_line(error)}")
 
 
-class StopRequest(AbstractContextManager["StopRequest"]):
+class StopRequest(ExitStack):
     """Inside its `with` block, SIGINT and SIGTERM only set `requested`; a second signal calls the earlier handler.
 
     Main thread only. `requested` is the signal's number, or 0; `exit_code` is the exit code for that signal, or 0.
@@ -144,17 +144,14 @@ class StopRequest(AbstractContextManager["StopRequest"]):
     """
 
     def __init__(self, say: Callable[[str], None]) -> None:
+        super().__init__()
         self.requested, self.exit_code, self._say = 0, 0, say
-        signals = (signal.SIGINT, signal.SIGTERM)
-        handled = [number for number in signals if signal.getsignal(number) not in KEPT_HANDLERS]
-        self._before = {number: signal.signal(number, self._request) for number in handled}
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        for number in (signal.SIGINT, signal.SIGTERM):
+            if signal.getsignal(number) not in KEPT_HANDLERS:
+                self.callback(signal.signal, number, signal.signal(number, self._request))
 
     def _request(self, number: int, _frame: FrameType | None) -> None:
         self.requested, self.exit_code = number, 128 + number
-        self.__exit__()
+        self.close()  # which sets the earlier handlers
         with suppress(RuntimeError):  # the signal may have interrupted a write, which is not reentrant
             self._say(STOPPING)

@@ -59,13 +59,11 @@ class MLP(nn.Module):
         out_gain: scale of the last layer's initial weights: small for a policy, 1 for a value.
 
     Raises:
-        ValueError: fewer than two sizes, or an unknown activation.
+        ValueError: an unknown activation.
     """
 
     def __init__(self, sizes: Sequence[int], *, activation: str = "tanh", out_gain: float = 1.0) -> None:
         super().__init__()
-        if len(sizes) < 2:
-            raise ValueError(f"sizes={tuple(sizes)} of an MLP must name its input and output at least")
         self._activate = activation_named(activation)
         self._activate_quickly = _numpy_tanh_ if activation == "tanh" else self._activate
         gains = [_HIDDEN_GAIN] * (len(sizes) - 2) + [out_gain]
