@@ -138,7 +138,6 @@ def test_options_that_need_a_process_get_one_with_the_thread_backend():
 # Refused ------------------------------------------------------------------------------------------------------------
 
 POLICY = {"policy_factory": None}
-SCHEMES = {"weight_sync_schemes": {"policy": MultiProcessWeightSyncScheme()}}
 NET = Shifted()
 
 

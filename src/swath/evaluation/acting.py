@@ -23,13 +23,7 @@ from swath.rollout.hosts.plan import PlanHost
 from swath.rollout.planned import plan_of_policy, require_known_policy, spec_for, try_plan
 from swath.rollout.plans import NoPlan, plans_mode
 from swath.rollout.policies.binding import TensorDictPolicy, bind
-from swath.rollout.policies.calling import (
-    BindingOptions,
-    ExplorationType,
-    as_exploration,
-    policy_name,
-    referred_modules,
-)
+from swath.rollout.policies.calling import BindingOptions, ExplorationType, policy_name, referred_modules
 from swath.rollout.policies.outputs import require_fitting
 from swath.rollout.seeding import GeneratorStates, PrivateStreams, preserve_generators
 from swath.rollout.spaces import Array, Leaves, build_value
@@ -106,7 +100,7 @@ def bind_policy(
         TypeError: `predict` for envs that give TensorDicts.
         Exception: what binding a policy raises.
     """
-    exploration, root, plans = as_exploration(options.exploration_type), options.seed, options.settings.plans
+    exploration, root, plans = options.exploration, options.seed, options.settings.plans
     sampled = exploration is ExplorationType.RANDOM
     binding = BindingOptions(device, exploration, plans=plans, owns_generators=owns_generators)
 

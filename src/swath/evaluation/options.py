@@ -173,14 +173,13 @@ class EvaluatorOptions:
             if not callable(value := getattr(self, name)) and value is not None:
                 raise TypeError(f"{name} is of type {type(value).__name__}; it must be callable, or None")
         object.__setattr__(self, "seed", None if self.seed is None else index(self.seed))
-        as_exploration(self.exploration_type)
         keys_of("reward_keys", self.reward_keys)
         keys_of("done_keys", self.done_keys)
         self._check(count, *_COUNTS, "max_video_bytes")
         self._check(partial(count, minimum=0), "retries", "record_video")
         self._check(positive, *_TIME_LIMITS, "until_ci_halfwidth", "video_fps")
         self._check_together()
-        _ = self.policy_device
+        _ = self.policy_device, self.exploration
         if self.place == "thread" and self.init_fn is not None:
             warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
         if self.video_dir is not None:
@@ -270,6 +269,11 @@ class EvaluatorOptions:
         if device is not None and other is not None and device != other:
             raise ValueError(f"policy_device={str(other)!r} in collector_kwargs, but device={str(device)!r}; give one")
         return device or other
+
+    @property
+    def exploration(self) -> ExplorationType:
+        """Return how the policy picks actions."""
+        return as_exploration(self.exploration_type)
 
     @property
     def has_instances(self) -> bool:
