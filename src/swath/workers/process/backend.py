@@ -72,12 +72,11 @@ class ProcessHandle(Handle):
             name = f"swath {job.name}"
             with worker_sock:
                 try:
-                    self._arena_fd = os.memfd_create("swath")
+                    self._reader = ArenaReader(os.memfd_create("swath"), mmap.ACCESS_WRITE)
                 except OSError:
                     self._sock.close()
                     raise
-                self._reader = ArenaReader(self._arena_fd, mmap.ACCESS_WRITE)
-                arenas = arena.fd, self._arena_fd
+                arenas = arena.fd, self._reader.fd
                 fds = [worker_sock.fileno(), setup.fileno(), *arenas, *_STANDARD_STREAMS, *job.fds]
                 server.send("start", self.ready.number, name, fds=fds)
         self.thread = threading.Thread(target=self._follow, name=f"{name} is followed", daemon=True)
@@ -112,7 +111,6 @@ class ProcessHandle(Handle):
         with self._sending:
             self._sock.close()
             self._reader.close()
-            os.close(self._arena_fd)
 
     def _follow(self) -> None:
         """Settle tickets until it is known how the worker has ended."""

@@ -99,8 +99,11 @@ class MappedFile:
         return self._mapped[start : start + size]
 
     def close(self) -> None:
-        """Unmap the file once no view is left."""
+        """Unmap the file once no view is left, and close it; the last process that has it open releases its memory."""
         self._map, self._mapped = None, _NOTHING  # the map has its own descriptor
+        fd, self.fd = self.fd, -1
+        if fd >= 0:
+            os.close(fd)
 
 
 class Arena(MappedFile):
@@ -133,13 +136,6 @@ class Arena(MappedFile):
         if packed.size + len(packed.head) <= _INLINE_BYTES:
             return Payload(packed.head, packed.copy_buffers()), None
         return self.write(packed)
-
-    def close(self) -> None:
-        """Close the file; its memory is released by the last process that has it open."""
-        super().close()
-        fd, self.fd = self.fd, -1
-        if fd >= 0:
-            os.close(fd)
 
     def require_open(self) -> None:
         """Raise `Closed` after the end, and in a fork, which would change what readers of the file see."""
