@@ -1,7 +1,7 @@
 """Whatever befalls workers, what a group gathers is what was asked for: whole, once, and in order."""
 
 import logging
-from collections import Counter, defaultdict
+from collections import Counter
 from functools import partial
 
 import numpy as np
@@ -10,7 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from staged import NEVER, Staged, job
-from swath.collectors.gather import AsReady, Fragments, InOrder, WorkerRecord
+from swath.collectors.gather import AsReady, Fragments, InOrder
+from swath.collectors.jobs import WorkerJobs
 from swath.collectors.options import AnyOptions
 from swath.errors import FleetFailed, WorkerLost
 from swath.group.group import Counters, Member
@@ -73,8 +74,8 @@ class Shares(Fragments):
     """Requests a number of rounds, or replies, and accepts every reply."""
 
     def __init__(self, fleet, channel, left):
-        options, records = AnyOptions("CartPole-v1", frames_per_batch=1), defaultdict(WorkerRecord)
-        super().__init__(fleet, channel, options, dict.fromkeys(range(N), 1), records, lambda: None)
+        jobs = WorkerJobs(AnyOptions("CartPole-v1", frames_per_batch=1), [])
+        super().__init__(fleet, channel, jobs, dict.fromkeys(range(N), 1), lambda: None)
         self.left = left
 
     @property

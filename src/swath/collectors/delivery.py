@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
-from swath.collectors.gather import head_of
-from swath.collectors.messages import Description, Head, Tally, WriteRequest
+from swath.collectors.messages import Description, Head, Tally, WriteRequest, head_of
 from swath.collectors.options import Hooks, Trajectories
 from swath.errors import noted, warn
 from swath.group.group import Counters, Request

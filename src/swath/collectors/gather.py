@@ -19,46 +19,17 @@ from typing import Any
 
 import numpy as np
 
-from swath.collectors.messages import FragmentRequest, Head, Tally
-from swath.collectors.options import AnyOptions
+from swath.collectors.jobs import WorkerJobs
+from swath.collectors.messages import FragmentRequest, Head, Tally, head_of
 from swath.errors import Closed
 from swath.group.group import Counters, Request, WorkerGroup
 from swath.group.local import LocalFleet
 from swath.rollout.episodes.statistics import episodes_from_bytes
-from swath.weights.channel import Channel, Life
+from swath.weights.channel import Channel
 from swath.workers.base import Shared
 from swath.workers.fleet import Fleet
 from swath.workers.outcome import Error
 from swath.workers.tickets import Name
-
-
-@dataclass
-class WorkerRecord:
-    """Counts of one worker, over all its lives.
-
-    Attributes:
-        frames: number of frames that it collected.
-        fragments: number of fragments that it made, also before its state was saved and loaded.
-        next_id: a number above every trajectory id that it has used.
-        version: version of the weights that made its last fragment.
-        lag: how many versions behind the newest for this worker its last fragment was when it arrived.
-        life: the last life number that it has used; it may begin further lives by itself.
-        last_request: the life and version of the last request, and the number of requests in a row with both.
-    """
-
-    frames: int = 0
-    fragments: int = 0
-    next_id: int = 0
-    version: int = 0
-    lag: int = 0
-    life: int = -1
-    last_request: tuple[tuple[Life, int] | None, int] = (None, 0)
-
-
-def head_of(request: Request) -> Head:
-    """Return the head of a fragment that has arrived."""
-    head: Head = request.reply.head
-    return head
 
 
 def frames_left(tally: Tally) -> int:
@@ -72,13 +43,11 @@ class Fragments(WorkerGroup):
     Args:
         fleet: the workers.
         channel: their weights.
-        options: options of the collection.
+        jobs: options of the collection, counts of each worker, and whether workers write to the replay buffer.
         shares: frames of one request, by worker; the rows of synchronous batches.
-        records: counts of each worker, by index.
         publish: publishes the policy's weights.
         stop_numbers: numbers that workers see while they work, one each; a worker ends its fragment at its next step
             once its number has reached the request's. `None` where fragments cannot be ended early.
-        writing: whether workers write to the replay buffer themselves.
 
     Attributes:
         total: frames after which the run ends; `None` for no end.
@@ -93,16 +62,14 @@ class Fragments(WorkerGroup):
         self,
         fleet: Fleet | LocalFleet,
         channel: Channel,
-        options: AnyOptions,
+        jobs: WorkerJobs,
         shares: Mapping[int, int],
-        records: Mapping[int, WorkerRecord],
         publish: Callable[[], Any],
         stop_numbers: Shared | None = None,
-        *,
-        writing: bool = False,
     ) -> None:
         super().__init__(fleet, channel)
-        self.shares, self.records, self.writing, self.total = shares, records, writing, options.end
+        options, self.records, self.writing = jobs.options, jobs.records, jobs.writing is not None
+        self.shares, self.total = shares, options.end
         self.counters, self.random_batches, self.fragments_lost, self.pause_count = Counters(), 0, 0, 0
         self.tallies = defaultdict[Name, Tally](Tally)
         self._automatic, self._publish, self._max_staleness = options.automatic, publish, options.max_staleness

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -15,7 +15,6 @@ from uuid import uuid4
 import torch
 from torch import nn
 
-from swath.collectors.gather import WorkerRecord
 from swath.collectors.messages import Description, Pickled, Seeding, WorkerRequest, WriteRequest, unpickled
 from swath.collectors.options import LISTED_BY_WORKER, WORKER_DEFAULTS, AnyOptions, Hooks, WorkerOptions
 from swath.collectors.remote import PUBLIC, Responder
@@ -30,6 +29,7 @@ from swath.rollout.policies.binding import is_called_by_torchrl
 from swath.rollout.policies.calling import move_to_device, referred_modules
 from swath.rollout.random_policy import RandomPolicy
 from swath.seeds import LARGEST
+from swath.weights.channel import Life
 from swath.weights.snapshot import POLICY, require_initialized, uninitialized
 from swath.workers.base import Job
 from swath.workers.tickets import Name
@@ -197,6 +197,29 @@ def _pickled_once(done: dict[int, Pickled], value: Any, name: str, instead: str)
         except TypeError as error:
             raise TypeError(f"{name} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
     return done[id(value)]
+
+
+@dataclass
+class WorkerRecord:
+    """Counts of one worker, over all its lives.
+
+    Attributes:
+        frames: number of frames that it collected.
+        fragments: number of fragments that it made, also before its state was saved and loaded.
+        next_id: a number above every trajectory id that it has used.
+        version: version of the weights that made its last fragment.
+        lag: how many versions behind the newest for this worker its last fragment was when it arrived.
+        life: the last life number that it has used; it may begin further lives by itself.
+        last_request: the life and version of the last request, and the number of requests in a row with both.
+    """
+
+    frames: int = 0
+    fragments: int = 0
+    next_id: int = 0
+    version: int = 0
+    lag: int = 0
+    life: int = -1
+    last_request: tuple[tuple[Life, int] | None, int] = (None, 0)
 
 
 class WorkerJobs:

@@ -17,6 +17,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from swath.collectors.options import Hooks, Trajectories, WorkerOptions
+from swath.group.group import Request
 from swath.keys import as_key
 from swath.rollout.buffer import Layout
 from swath.rollout.hosts.sources import Source
@@ -157,6 +158,12 @@ class Head:
     tally: Tally = field(default_factory=Tally)
     writes: int = 0
     frames_written: int = 0
+
+
+def head_of(request: Request) -> Head:
+    """Return the head of a fragment that has arrived."""
+    head: Head = request.reply.head
+    return head
 
 
 @dataclass(frozen=True)

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Any
 
 from swath.collectors.delivery import ENDED, Delivery, Joiner
-from swath.collectors.gather import AsReady, Fragments, InOrder, head_of
+from swath.collectors.gather import AsReady, Fragments, InOrder
 from swath.collectors.jobs import WorkerJobs, whole_share
-from swath.collectors.messages import Description, WorkerRequest
+from swath.collectors.messages import Description, WorkerRequest, head_of
 from swath.collectors.options import AnyOptions, Hooks
 from swath.collectors.weights import WeightPublisher
 from swath.errors import Closed, FleetFailed, PayloadLost, noted, warn
@@ -47,20 +47,20 @@ class CollectorService:
         group: the workers, and the requests to them.
         jobs: options of the collector, how workers are started, and their descriptions.
         access: decides which thread may draw; knows whether the collection is open.
-        weights: publishes and receives weights.
 
     Attributes:
         member: the one worker in this process; `None` where workers live elsewhere.
+        weights: publishes and receives weights.
         owner: the process that built it.
         gather: decides which worker is asked next.
         delivery: turns batches into what the user gets.
     """
 
-    def __init__(self, group: Fragments, jobs: WorkerJobs, access: Access, weights: WeightPublisher) -> None:
+    def __init__(self, group: Fragments, jobs: WorkerJobs, access: Access) -> None:
         options = self.options = jobs.options
-        self.group, self.jobs, self.access, self.weights = group, jobs, access, weights
-        self.owner = Owner()
+        self.group, self.jobs, self.access, self.owner = group, jobs, access, Owner()
         self.member: Any = group.fleet.member if isinstance(group.fleet, LocalFleet) else None
+        self.weights = WeightPublisher(group, jobs, access, self.member)
         self.counters, self.buffer, described = group.counters, options.replay_buffer, jobs.described
         self.changing = threading.RLock()  # held while workers are added, which takes long
         if self.batch_frames != options.frames:
@@ -364,9 +364,8 @@ def assemble(
         ValueError: options that contradict each other, or workers whose shares are joined and that differ.
         Exception: what building env or policy raised; everything is closed again.
     """
-    access, jobs, member = Access(name), WorkerJobs(options, requests), None
-    cluster = {"init_config": options.ray_init_config, "workers": len(requests)} if options.backend == "ray" else {}
-    bare = options.init_fn is not None
+    access, jobs = Access(name), WorkerJobs(options, requests)
+    bare, cluster = options.init_fn is not None, {"init_config": options.ray_init_config, "workers": len(requests)}
     places = backend(options.backend or "direct", preload=PRELOADED, bare=bare, options=cluster)
     fleet: Fleet | LocalFleet
     channel: Channel
@@ -378,18 +377,15 @@ def assemble(
         fleet, channel = LocalFleet(member, access), LocalChannel(member, access)
     else:
         fleet, channel = Fleet(places, jobs.job, len(requests), options.survival), Channel(places.share)
+        fleet.start()
     try:
-        if isinstance(fleet, Fleet):
-            fleet.start()
         jobs.described.update(describe(WorkerGroup(fleet, channel), jobs.requests))
         if options.in_order:
             require_equal(jobs.described)
             require_joinable(jobs.described, options.cat_dim)
         shares = {worker: description.frames for worker, description in sorted(jobs.described.items())}
-        stop_numbers, writing = places.shared_counters(len(requests)), jobs.writing is not None
-        group = Fragments(fleet, channel, options, shares, jobs.records, publish, stop_numbers, writing=writing)
-        weights = WeightPublisher(group, jobs, access, member)
-        collection = CollectorService(group, jobs, access, weights)
+        group = Fragments(fleet, channel, jobs, shares, publish, places.shared_counters(len(requests)))
+        collection = CollectorService(group, jobs, access)
         if options.in_process:
             claim(requests[0].source.env, collection)
         if options.seed is not None:
