@@ -150,9 +150,7 @@ def summarize_episodes(
     new = sum(not episode.episode_faulty for episode in (episodes if new_episodes is None else new_episodes))
     rewards = [episode.episode_reward for episode in complete]
     lengths = [episode.episode_length for episode in complete]
-    by_policy = _lists(
-        {policy: reward} for episode in complete for (_, policy), reward in episode.agent_rewards.items()
-    )
+    by_policy = _lists({policy: reward} for e in complete for (_, policy), reward in e.agent_rewards.items())
     noted = _lists({name: value} for e in complete for name, values in e.hist_data.items() for value in values)
     custom = {
         name: [value for value in values if not np.any(np.isnan(value))]
@@ -241,6 +239,4 @@ def get_learner_stats(info: Mapping[str, Any]) -> Any:
     """Return the `learner_stats` in the info of an update; by policy id, if it has several."""
     if LEARNER_STATS in info:
         return info[LEARNER_STATS]
-    return {
-        name: part[LEARNER_STATS] for name, part in info.items() if isinstance(part, dict) and LEARNER_STATS in part
-    }
+    return {pid: part[LEARNER_STATS] for pid, part in info.items() if isinstance(part, dict) and LEARNER_STATS in part}

@@ -121,7 +121,7 @@ class DefaultNetwork(nn.Module):
     """Maps observations `[n, …]` to `dist_inputs` `[n, num_outputs]`, and to values `[n]` if it has them.
 
     Args:
-        observation_space: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple; a Box of rank 3 is an image.
+        space: of observations: Box, Discrete, MultiDiscrete, MultiBinary, Dict, Tuple; a Box of rank 3 is an image.
         num_outputs: width of `dist_inputs`.
         model: the setting `model`.
         with_value: whether there are values.
@@ -130,15 +130,13 @@ class DefaultNetwork(nn.Module):
         TypeError: observations of another kind.
     """
 
-    def __init__(
-        self, observation_space: Space[Any], num_outputs: int, model: Mapping[str, Any], *, with_value: bool
-    ) -> None:
+    def __init__(self, space: Space[Any], num_outputs: int, model: Mapping[str, Any], *, with_value: bool) -> None:
         super().__init__()
         self._shared = with_value and model["vf_share_layers"]
         self.log_std = nn.Parameter(torch.zeros(num_outputs // 2)) if model["free_log_std"] else None
         outputs = num_outputs if self.log_std is None else num_outputs // 2
-        self.policy = Tower(observation_space, outputs + self._shared, model, _POLICY_GAIN)
-        self.critic = Tower(observation_space, 1, model, 1.0) if with_value and not self._shared else None
+        self.policy = Tower(space, outputs + self._shared, model, _POLICY_GAIN)
+        self.critic = Tower(space, 1, model, 1.0) if with_value and not self._shared else None
         if self._shared:
             with torch.no_grad():
                 orthogonal(self.policy.layers.last_layer[0][-1:], 1.0)
@@ -199,9 +197,7 @@ class Outputs(NamedTuple):
     states: list[Any]
 
 
-def call_model(
-    model: Callable[..., Any], obs: Any, states: Sequence[Any] = (), seq_lens: Tensor | None = None, **options: Any
-) -> Outputs:
+def call_model(model: nn.Module, obs: Any, states: Sequence[Any], seq_lens: Tensor | None, **options: Any) -> Outputs:
     """Call a network and check the form of its outputs.
 
     Args:

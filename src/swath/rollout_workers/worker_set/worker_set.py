@@ -483,11 +483,9 @@ class WorkerSet:
             WorkerLate: workers have not answered in time; what the others have seen is merged.
             Exception: what a worker raised; what the others have seen is merged.
         """
-        local, uses_remote = self._local_env_runner, self.config.use_worker_filter_stats
+        local, collects = self._local_env_runner, self.config.use_worker_filter_stats
         filters = actor.by_policy(self._members.shared, actor.FILTER) if local is None else local.filters
-        FilterManager.synchronize(
-            filters, self, timeout_seconds=timeout_seconds, use_remote_data_for_update=uses_remote
-        )
+        FilterManager.synchronize(filters, self, timeout_seconds=timeout_seconds, use_remote_data_for_update=collects)
 
     def collect_filters(self, timeout_seconds: float | None = None) -> tuple[list[Filters], list[BaseException]]:
         """Return filters by policy id of each remote worker, whose buffers are emptied, and errors of the others."""
