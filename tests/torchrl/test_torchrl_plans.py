@@ -16,7 +16,7 @@ import torchrl.collectors
 import torchrl_differences
 from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
-from tensordict.nn import TensorDictModule
+from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
 from torchrl.envs import (
     ActionMask,
@@ -46,7 +46,7 @@ from torchrl.envs import (
     VecNorm,
     VecNormV2,
 )
-from torchrl.modules import ProbabilisticActor
+from torchrl.modules import OrnsteinUhlenbeckProcessModule, ProbabilisticActor
 from torchrl_differences import order_of
 
 from swath import Collector, MultiSyncCollector
@@ -122,6 +122,12 @@ def linear(n_inputs, key="observation", n_outputs=1):
     return TensorDictModule(nn.Linear(n_inputs, n_outputs), [key], ["action"])
 
 
+def noisy():
+    """Return a policy whose noise keeps private entries from call to call."""
+    noise = OrnsteinUhlenbeckProcessModule(GymEnv("Pendulum-v1").action_spec, sigma=2.0, safe=False)
+    return TensorDictSequential(linear(3), noise)
+
+
 JOIN = ["position", "speed"]
 ENVS = {
     "one-hot": (cartpole, lambda: sampling(4, torch.distributions.OneHotCategorical), []),
@@ -131,6 +137,7 @@ ENVS = {
         [],
     ),
     "pendulum": (lambda: GymEnv("Pendulum-v1", frame_skip=2, device="cpu"), lambda: linear(3), []),
+    "noisy": (lambda: GymEnv("Pendulum-v1"), noisy, [InitTracker]),
     "unusual": (
         lambda: GymWrapper(Unusual()),
         lambda: linear(5),
@@ -283,6 +290,7 @@ def is_served_by_torchrl(transforms):
 def test_a_plan_gives_equal_bits(monkeypatch, name, places, copies, seed, options):
     inner, outer = places
     assume("max_frames_per_traj" not in options or not {"counter", "limit"} & {*inner, *outer})
+    assume(name != "noisy" or "init" not in {*inner, *outer})
     assume(name != "pictures" or "noops" not in inner)  # masked random actions: no plan
     require_equal(monkeypatch, lambda: build(name, outer, copies, inner), seed=seed, **options)
     if name != "pictures" or "init_random_frames" not in options:  # TorchRL's random actions obey no mask in SerialEnv
@@ -507,6 +515,18 @@ def test_an_env_that_raises_is_reported_and_continues(monkeypatch, plans):
         assert collector.stats()["fragments_lost"] == 1
     assert first["next", "truncated"].sum() == 5
     assert second["next", "truncated"].sum() in (5, 6)
+
+
+@pytest.mark.parametrize("copies", [0, 3])
+def test_private_entries_go_on_where_a_plan_ends(monkeypatch, copies):
+    def change(collector, number):
+        if number == 1:
+            collector.env.append_transform(Plus(["reward"], ["reward"]))
+
+    make = lambda: build("noisy", ["limit"], copies)
+    planned = require_equal(monkeypatch, make, "the transform Plus is not in the table of plans", between=change)
+    require_equal(monkeypatch, make)
+    assert not any("_ou_steps" in batch.keys() for batch in planned)  # noqa: SIM118
 
 
 @pytest.mark.parametrize("backend", ["process", "inline"])

@@ -545,7 +545,7 @@ class Worker(Responder):
         self._stage.observation = observation
         self._stage.ended_envs = ()
         all_envs = range(self.host.spec.num_envs)
-        self.bound.begin(all_envs)
+        self.bound.restart(all_envs)
         self._rules.limit.restart(all_envs)
         if self._overlap is not None:
             self._overlap.begin()

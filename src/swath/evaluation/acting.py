@@ -186,6 +186,8 @@ class Predictor:
         """Note that episodes begin in these envs."""
         self.starts[list(envs)] = True
 
+    restart = begin
+
     def rewind(self) -> None:
         """Do nothing: the first failure ends an evaluation, so that no step is repeated."""
 
@@ -223,11 +225,15 @@ class RowByRow:
     def begin(self, envs: Sequence[int]) -> None:
         """Note that episodes begin in these slots, or go on after an end within them, with the same noise."""
         for slot in envs:
-            self._rows[slot].begin([0])
             episode = self._playing[slot]
             if episode is not None and (slot not in self._noises or self._noises[slot][0] != episode):
+                self._rows[slot].restart([0])
                 seed = derive(self._root, "noise", 0, episode)
                 self._noises[slot] = episode, PrivateStreams(seed, self._device)
+            else:
+                self._rows[slot].begin([0])
+
+    restart = begin
 
     def rewind(self) -> None:
         """Do nothing: the first failure ends an evaluation, so that no step is repeated."""

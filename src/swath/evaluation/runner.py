@@ -48,6 +48,9 @@ class BoundActor(Actor, Protocol):
 
     keys: tuple[keys.Key, ...]
 
+    def restart(self, envs: Sequence[int]) -> None:
+        """Reset the recurrent state and forget private entries, where all envs have been reset."""
+
 
 class Runner:
     """Plays one evaluation, one range of episodes after another. One thread uses it; it neither builds nor closes envs.
@@ -159,7 +162,7 @@ class Runner:
         self._limit.restart(slots)
         if self.policy is None:
             self.host, self.policy, observation = self._bind(observation, self.playing)
-        self.policy.begin(slots)
+        self.policy.restart(slots)
         if idle:
             self.host.retire(idle)
             self._limit.stop(idle)

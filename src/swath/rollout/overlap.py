@@ -53,7 +53,7 @@ class Overlap:
         """Note that episodes have begun in all envs."""
         for (host, rules), policy in zip(self._halves, self._policies, strict=True):
             envs = range(host.spec.num_envs)
-            policy.begin(envs)
+            policy.restart(envs)
             rules.limit.restart(envs)
 
     def renew_plans(self) -> None:

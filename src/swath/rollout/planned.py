@@ -64,6 +64,7 @@ class Planned:
     ) -> None:
         require_known_policy(policy, bound)
         self._plain, self._order, self.host = host, batch_order(host, policy), plan_of_env(host)
+        self._plain_policy = bound
         self._leaves = self.host.load(root)
         self.policy = plan_of_policy(policy, bound, root, self.host.spec, self._leaves, options)
         self._buffer: Buffer | None = None
@@ -83,11 +84,15 @@ class Planned:
     def continuing(self, state: LoopState) -> Iterator[tuple[Host, Actor, LoopState]]:
         """Continue a run in the body, with this host, policy and state; set the state of the run after it."""
         pending = self._plain.pending_resets(state.ended_envs)
-        stage = LoopState(self.host.load(state.observation[0]), pending)
+        stage, memory = LoopState(self.host.load(state.observation[0]), pending), self.policy.memory
+        kept = self._plain_policy.private_entries(state.observation[0])
+        memory.kept = [kept.get(key) for key in memory.private]
         try:
             yield self.host, self.policy, stage
         finally:
-            state.observation, state.ended_envs = [self.host.dump()], self.host.pending_resets(stage.ended_envs)
+            root, kept = self.host.dump(), dict(zip(memory.private, memory.kept, strict=True))
+            self._plain_policy.set_private_entries(root, kept)
+            state.observation, state.ended_envs = [root], self.host.pending_resets(stage.ended_envs)
 
 
 class Plans:
@@ -212,15 +217,27 @@ def plan_of_policy(
     # TorchRL leaves the outputs in the root of the next step, where the policy may read them.
     earlier = with_other_values({key: answer.get(key) for key in bound.forms})
     later_answer, later_draws = _call_copy(policy, bound, set_all(root.clone(), earlier), options)
+    private = {key: answer.get(key) for key in keys_of(answer) if is_private(key) and root.get(key, None) is None}
     with _preserving(options):
         planned = bind(policy, spec_for(bound, spec), leaves, options)
         states = GeneratorStates(options.device)
-        if options.owns_generators and not (states.equals(draws) and states.equals(later_draws)):
-            raise NoPlan("the policy draws other random numbers in a plan")
-    if {*planned.keys} != {*bound.forms}:
-        raise NoPlan(f"the policy writes {[*bound.forms]}, in a plan {[*planned.keys]}")
+    if options.owns_generators and not (states.equals(draws) and states.equals(later_draws)):
+        raise NoPlan("the policy draws other random numbers in a plan")
+    if {*planned.keys} != {*bound.forms} or {*planned.memory.private} != private.keys():
+        written, by_plan = [*bound.forms, *private], [*planned.keys, *planned.memory.private]
+        raise NoPlan(f"the policy writes {written}, in a plan {by_plan}")
     require_same("the policy's", planned.keys, planned.example, answer)
     require_same("after another step the policy's", planned.keys, planned.example, later_answer)
+    if private:
+        answer, draws = _call_copy(policy, bound, set_all(root.clone(), private), options)
+        planned.memory.kept = [private[key].clone() for key in planned.memory.private]
+        with _preserving(options):
+            outputs = planned(leaves)
+            states = GeneratorStates(options.device)
+        if options.owns_generators and not states.equals(draws):
+            raise NoPlan("with its private entries the policy draws other random numbers in a plan")
+        require_same("with its private entries the policy's", planned.keys, outputs, answer)
+        planned.memory.kept = [None] * len(private)
     return planned
 
 
@@ -280,8 +297,6 @@ def require_known_policy(policy: Any, bound: TensorDictPolicy) -> None:
         raise NoPlan(f"the policy overwrites {overwritten}")
     if bound.memory.keys:
         raise NoPlan("the policy has recurrent state")
-    if private := [key for key in keys_of(bound.example[0]) if is_private(key)]:
-        raise NoPlan(f"the policy writes the private entries {private}")
 
 
 def _call_copy(

@@ -119,6 +119,7 @@ class TensorDictSpec(CommonSpec):
         all_done_keys: keys of all flags.
         host: the host of the envs; `host.draw` writes random actions into a TensorDict, `host.imagine` returns a
             TensorDict of zeros with the entries of a step, except those that the policy writes.
+        library: the library of the envs.
     """
 
     observation_keys: tuple[Key, ...]
@@ -127,6 +128,12 @@ class TensorDictSpec(CommonSpec):
     done_keys: tuple[Key, ...]
     all_done_keys: tuple[Key, ...]
     host: Any = None
+    library: Literal["torchrl", "pettingzoo"] = "torchrl"
+
+    @property
+    def hands_on(self) -> bool:
+        """Tell whether the next root has the entries that the policy has written."""
+        return self.library == "torchrl" and not self.steps_singly
 
     @property
     def device(self) -> torch.device | None:

@@ -169,6 +169,7 @@ class ZooEnv:
             done_keys=FLAGS,
             all_done_keys=(*FLAGS, *((g.name, flag) for g in groups for flag in FLAGS)),
             steps_singly=False,
+            library="pettingzoo",
         )
 
     def reset(self, seeds: Sequence[int | None] | None) -> TensorDict:

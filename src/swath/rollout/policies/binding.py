@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import inspect
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, TypeAlias
@@ -28,6 +28,7 @@ from swath.rollout.plans import plans_mode
 from swath.rollout.policies.calling import (
     BindingOptions,
     BoundPolicy,
+    CallConvention,
     find_convention,
     make_caller,
     policy_name,
@@ -44,6 +45,7 @@ from swath.rollout.policies.outputs import (
 from swath.rollout.policies.plan import PlannedCall
 from swath.rollout.policies.tracing import PlanSetting
 from swath.rollout.random_policy import RandomPolicy
+from swath.rollout.seeding import GeneratorStates
 from swath.rollout.spaces import Leaves
 
 # Writes a policy's outputs into the TensorDict it is given, and returns that.
@@ -84,31 +86,55 @@ class ArrayPolicy(BoundPolicy):
 
     def __init__(self, policy: Any, spec: ArraySpec, observation: Leaves, options: BindingOptions) -> None:
         convention = _, read, self.explores = find_convention(policy, spec.observation_keys, trust=options.trust)
-        bare, unwritten = not spec.batch_shape, [key for key in read if key not in spec.observation_keys]
-        device = spec.tensor_device
-        memory = Memory((spec.num_envs,), unwritten if options.recurrent else (), device)
+        unwritten = [key for key in read if key not in spec.observation_keys]
         require_no_missing([] if options.recurrent else unwritten, spec)
-        keys, converter = (*spec.observation_keys, *memory.keys), partial(leaf_converter, bare=bare, device=device)
-        self._call, self._outputs, self.planned = make_caller(policy, convention, keys, spec, options, converter)
-        self.name, self._bare = policy_name(policy), bare
+        memory = Memory((spec.num_envs,), unwritten if options.recurrent else (), spec.tensor_device)
+        self.name, self._bare = policy_name(policy), not spec.batch_shape
         self._device = None if options.device is None or options.device.type == "cpu" else options.device
         if spec.of_tensors:  # a function takes tensors where they are
             self._device = options.device or weights_device(policy)
+        self._writes, states = False, GeneratorStates(options.device) if options.owns_generators else None
+        first_call = partial(self._first_call, policy, convention, spec, observation, options)
+        outputs, leaves = first_call(memory)
+        if private := [key for key in outputs if is_private(key)]:
+            supplies = supplies_init(spec, options)
+            memory = Memory((spec.num_envs,), memory.keys, spec.tensor_device, private, supplies_init=supplies)
+            if states is not None:
+                states.restore()
+            outputs, leaves = first_call(memory)
+        self._plain, n_public = not (self._writes or self._device), len(outputs) - len(private)
+        self._outputs, leaves = outputs[:n_public], leaves[:n_public]
+        require_no_missing([key for key in memory.state if under_next(key) not in self._outputs], spec)
+        require_fitting(self._outputs, leaves, spec)
+        self._forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
+        memory.initialize(self._outputs, leaves)
+        leaves += memory.leaves[: len(memory.shown)]
+        super().__init__((*self._outputs, *memory.shown), leaves, memory)
+
+    def _first_call(
+        self,
+        policy: Any,
+        convention: CallConvention,
+        spec: ArraySpec,
+        observation: Leaves,
+        options: BindingOptions,
+        memory: Memory,
+    ) -> tuple[Sequence[Key], Leaves]:
+        """Make the function that calls the policy, and return the keys and leaves of its first answer."""
+        keys = (*spec.observation_keys, *memory.keys)
+        converter = partial(leaf_converter, bare=self._bare, device=spec.tensor_device)
+        call, outputs, planned = make_caller(policy, convention, keys, spec, options, converter, memory.private)
         copies, n_state = [copied(leaf) for leaf in observation], len(memory.state)
         pairs = zip(spec.observation_keys, observation, strict=True)
         shapes = ", ".join(f"{key!r} {leaf.shape}" for key, leaf in pairs)
         state = f" and None for {[*memory.state]}, which the env does not give: taken for recurrent state"
         with noted(f"the first call of {self.name}, with {shapes}{state if n_state else ''}"), torch.no_grad():
             is_init = self._to_tensors(memory.leaves[n_state:])
-            leaves = self._call([*self._to_tensors(copies, copy=False), *[None] * n_state, *is_init])
+            leaves = call([*self._to_tensors(copies, copy=False), *[None] * n_state, *is_init, *memory.kept])
+        self._call, self.planned = call, planned
         # Whether the policy writes into its inputs.
-        self._writes = not all(map(equal, copies, observation))
-        self._plain = not (self._writes or self._device)
-        require_no_missing([key for key in memory.state if under_next(key) not in self._outputs], spec)
-        require_fitting(self._outputs, leaves, spec)
-        self._forms = [(leaf.dtype, leaf.shape) for leaf in leaves]
-        memory.initialize(self._outputs, leaves)
-        super().__init__((*self._outputs, *memory.keys), [*leaves, *memory.leaves], memory)
+        self._writes |= not all(map(equal, copies, observation))
+        return outputs, leaves
 
     def __call__(self, observation: Leaves) -> Leaves:
         """Return outputs for this observation, and the recurrent state that the policy has read.
@@ -123,7 +149,9 @@ class ArrayPolicy(BoundPolicy):
             inputs = self._to_tensors(observation, copy=self._writes)
         if self.memory.keys:
             inputs += self._to_tensors(self.memory.leaves)
-        leaves = self._call(inputs)
+        leaves = self._call(inputs + self.memory.kept)
+        if self.memory.private:
+            leaves = self.memory.keep(leaves)
         for key, leaf, form in zip(self._outputs, leaves, self._forms, strict=True):
             if leaf.dtype != form[0] or leaf.shape != form[1]:
                 self.require_form(key, (leaf.dtype, leaf.shape), form)
@@ -162,15 +190,17 @@ class TensorDictPolicy(BoundPolicy):
         self._write = self._make_write(policy, root, options)
         self._state = [under_next(key) for key in self.memory.state]
         self._with_memory(root)
-        env_keys = {*keys_of(root), *self.memory.keys}.difference(spec.action_keys)
+        before = keys_of(root)
         if self._first is None and self.planned is not None:
             root = self._write_by_plan(root, self.planned)
         else:
             root = (self._first or self._write)(root)
+        if not spec.hands_on:
+            self._keep([key for key in keys_of(root) if is_private(key) and key not in before], options)
         self.memory.initialize(self._state, [root.get(key) for key in self._state])
-        self.example = [self._with_memory(root)]
-        keys = keys_of(root)
-        added = [key for key in keys if key not in env_keys]
+        self.example = [self._drop_hidden(self._with_memory(root))]
+        keys, env_keys = keys_of(root), {*before, *self.memory.keys, under_next(IS_INIT)}
+        added = [key for key in keys if key in spec.action_keys or key not in env_keys]
         self.forms = _forms(root, [key for key in added if not is_private(key)])
         if any(is_private(key) or key not in self._declared for key in added):  # it may read them in its next call
             self.planned = None
@@ -187,12 +217,27 @@ class TensorDictPolicy(BoundPolicy):
         root = (self.draw or self._write_checked)(self._with_memory(observation[0]))
         if self.memory.keys:
             self.memory.update([root.get(key) for key in self._state])
-        return [root]
+        if self.memory.private:
+            self.memory.keep([root.get(key, None) for key in self.memory.private])
+        return [self._drop_hidden(root)]
 
     def take_over(self, other: TensorDictPolicy) -> None:
         """Take over the recurrent state and the form of the outputs of another policy."""
         super().take_over(other)
         self.example, self.forms, self._known = other.example, other.forms, other._known
+
+    def private_entries(self, root: TensorDictBase) -> dict[Key, Any]:
+        """Return what the policy has written for its next call, which gets this root."""
+        if self.memory.private:
+            return dict(zip(self.memory.private, self.memory.kept, strict=True))
+        return {key: root.get(key) for key in keys_of(root) if is_private(key)}
+
+    def set_private_entries(self, root: TensorDictBase, entries: Mapping[Key, Any]) -> None:
+        """Set what the policy has written for its next call, which gets this root."""
+        if self.memory.private:
+            self.memory.kept = [entries.get(key) for key in self.memory.private]
+        else:
+            set_all(root, {key: value.clone() for key, value in entries.items() if value is not None})
 
     def renew_plan(self) -> None:
         """Make a plan with the next call, if there is none or the policy has changed."""
@@ -248,8 +293,7 @@ class TensorDictPolicy(BoundPolicy):
 
         within = partial(with_exploration, exploration=options.exploration)
         setting = (tuple(keys), tuple(root.batch_size), options.device, options.exploration, options.owns_generators)
-        hands_on = not self.spec.steps_singly  # roots of separate envs have no entries of the policy
-        return PlannedCall(policy, plain, within, PlanSetting(*setting, hands_on))
+        return PlannedCall(policy, plain, within, PlanSetting(*setting, self.spec.hands_on))
 
     def _has_plain_groups(self, root: TensorDictBase) -> bool:
         """Tell whether the root and its groups are no lazy stacks."""
@@ -265,12 +309,27 @@ class TensorDictPolicy(BoundPolicy):
             self.planned = None  # the policy replaces an entry of the env
         return root.update(outputs)
 
+    def _keep(self, private: Sequence[Key], options: BindingOptions) -> None:
+        """Keep private entries that the policy writes, which the env does not hand on to its next call."""
+        if private:
+            supplies, read = supplies_init(self.spec, options), self.memory.keys
+            self.memory = Memory(self.spec.batch_shape, read, private=private, supplies_init=supplies)
+
+    def _drop_hidden(self, root: TensorDictBase) -> TensorDictBase:
+        """Delete the `is_init` that was supplied beside private entries."""
+        if self.memory.shown != self.memory.keys:
+            del root[IS_INIT]
+        return root
+
     def _with_memory(self, root: TensorDictBase) -> TensorDictBase:
         for key, leaf in zip(self.memory.keys, self.memory.leaves, strict=True):
             if leaf is not None:
                 root.set(key, torch.as_tensor(copied(leaf)))
-            if key == IS_INIT:
+            if key == IS_INIT and key in self.memory.shown:
                 root.set(under_next(key), torch.zeros_like(root.get(key)))
+        for key, value in zip(self.memory.private, self.memory.kept, strict=True):
+            if value is not None:
+                root.set(key, value)
         return root
 
     def _write_checked(self, root: TensorDictBase) -> TensorDictBase:
@@ -298,6 +357,11 @@ class TensorDictPolicy(BoundPolicy):
         """Return the names at the root of a TensorDict and in the groups that it had at construction."""
         groups = [(path, td.get(path, {}).keys() if path else td.keys()) for path in self._groups]
         return {(*path, name) for path, names in groups for name in names}
+
+
+def supplies_init(spec: HostSpec, options: BindingOptions) -> bool:
+    """Tell whether to supply `is_init` where a policy keeps private entries; in TorchRL's envs a transform does."""
+    return options.recurrent and spec.library != "torchrl" and IS_INIT not in spec.observation_keys
 
 
 def keys_of(td: TensorDictBase) -> tuple[Key, ...]:
@@ -450,7 +514,7 @@ class RandomActions(BoundPolicy):
             super().__init__(spec.action_keys, self._sample(None), Memory((spec.num_envs,)))
         else:
             super().__init__(like.keys, like.example, like.memory)
-        n_outputs = len(self.keys) - len(self.memory.keys)
+        n_outputs = len(self.keys) - len(self.memory.shown)
         states = {*map(under_next, self.memory.state)}
         outputs = [*zip(self.keys, self.example, strict=True)][len(spec.action) : n_outputs]
         self._blanks = [zeros_like(leaf) if as_tuple(key) in states else blank_like(leaf) for key, leaf in outputs]

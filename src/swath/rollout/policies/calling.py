@@ -23,7 +23,7 @@ from tensordict.nn import InteractionType as ExplorationType
 from torch.overrides import TorchFunctionMode
 
 from swath.errors import NonFinite, WorkerLate, warn_of_no_effect
-from swath.keys import ACTION, NEXT, REWARD, Key, as_key, as_tuple, nested, under_next
+from swath.keys import ACTION, NEXT, REWARD, Key, as_key, as_tuple, is_private, nested, under_next
 from swath.options import count
 from swath.rollout.hosts.base import HostSpec, TensorDictSpec
 from swath.rollout.loop import Step
@@ -99,8 +99,13 @@ class BoundPolicy(ABC):
         if self.memory.keys:
             self.memory.begin(envs)
 
+    def restart(self, envs: Sequence[int]) -> None:
+        """Reset the recurrent state and forget private entries, where all envs have been reset."""
+        self.begin(envs)
+        self.memory.kept = [None] * len(self.memory.private)
+
     def rewind(self) -> None:
-        """Restore the recurrent state before the last call."""
+        """Restore the state before the last call."""
         self.memory.rewind()
 
     def take_over(self, other: Any) -> None:
@@ -184,11 +189,12 @@ def make_caller(
     spec: HostSpec,
     options: BindingOptions,
     leaf_converter: Callable[..., ToLeaf],
+    private: Sequence[Key] = (),
 ) -> tuple[Callable[[Sequence[Any]], list[Any]], list[Key], PlannedCall | None]:
     """Return a function that calls a policy with tensors and returns its outputs, the list of their keys, and its plan.
 
     The list is complete after the first call. An answer of another kind than the first, or with more or fewer outputs,
-    is a `TypeError`.
+    is a `TypeError`. The private entries of a TensorDict module are its last outputs, as they are.
 
     Args:
         policy: the policy.
@@ -197,8 +203,10 @@ def make_caller(
         spec: properties of the envs.
         options: device and exploration type.
         leaf_converter: `f(example, action=bool)`, which returns a function that turns such values into leaves.
+        private: entries that the policy has written before; inputs, after those of `keys`.
     """
-    function, outputs = _call_with_tensors(policy, convention, keys, spec, options), list(spec.action_keys)
+    function, outputs = _call_with_tensors(policy, convention, keys, spec, options, private), list(spec.action_keys)
+    with_private = convention[0] == "tensordict"
     planned = function if isinstance(function, PlannedCall) else None
     converters, unpack = list[ToLeaf](), cast(Unpack, list)
 
@@ -209,8 +217,11 @@ def make_caller(
         else:
             answer, function = _first_call(policy, function, inputs)
             n_actions = len(outputs)
-            outputs[:], unpack = unpacker(policy, spec.action_keys, keys, answer)
-            converters[:] = [leaf_converter(value, action=at < n_actions) for at, value in enumerate(unpack(answer))]
+            outputs[:], unpack = unpacker(policy, spec.action_keys, keys, answer, with_private=with_private)
+            converters[:] = [
+                _itself if is_private(key) else leaf_converter(value, action=at < n_actions)
+                for at, (key, value) in enumerate(zip(outputs, unpack(answer), strict=True))
+            ]
         try:
             return [convert(value) for convert, value in zip(converters, unpack(answer), strict=True)]
         except (TypeError, ValueError, KeyError, AttributeError) as error:
@@ -220,6 +231,10 @@ def make_caller(
             ) from error
 
     return call, outputs, planned
+
+
+def _itself(value: Any) -> Any:
+    return value
 
 
 def _first_call(policy: Any, function: Callable[..., Any], inputs: Sequence[Any]) -> tuple[Any, Callable[..., Any]]:
@@ -258,12 +273,17 @@ class _GradientDetector(TorchFunctionMode):
 
 
 def _call_with_tensors(
-    policy: Any, convention: CallConvention, keys: Sequence[Key], spec: HostSpec, options: BindingOptions
+    policy: Any,
+    convention: CallConvention,
+    keys: Sequence[Key],
+    spec: HostSpec,
+    options: BindingOptions,
+    private: Sequence[Key],
 ) -> Callable[..., Any]:
     """Return a function of one tensor per input that calls the policy; the policy itself, if it takes these."""
     kind, read, explores = convention
     if kind == "tensordict":
-        act = with_exploration(policy, options.exploration)
+        act, keys = with_exploration(policy, options.exploration), (*keys, *private)
 
         def call(*inputs: torch.Tensor | None) -> Any:
             entries = {key: value for key, value in zip(keys, inputs, strict=True) if value is not None}
@@ -274,8 +294,14 @@ def _call_with_tensors(
         if not options.plans or plans_mode() == "off":
             return call
         within = partial(with_exploration, exploration=options.exploration)
-        owned = options.owns_generators
-        setting = PlanSetting(tuple(keys), spec.batch_shape, options.device, options.exploration, owned)
+        setting = PlanSetting(
+            keys,
+            spec.batch_shape,
+            options.device,
+            options.exploration,
+            options.owns_generators,
+            private=tuple(private),
+        )
         return PlannedCall(policy, call, within, setting)
     function = partial(policy, **{_EXPLORATION: options.exploration}) if explores else policy
     at = [list(keys).index(key) for key in read]

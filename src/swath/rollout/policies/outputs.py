@@ -32,8 +32,12 @@ _SEVERAL_VALUES = (tuple, Mapping, type(None))
 _KINDS = {"f": "f", "i": "iu", "u": "iu", "b": "b"}
 
 
-def unpacker(policy: Any, actions: Sequence[Key], inputs: Iterable[Key], answer: Any) -> tuple[Sequence[Key], Unpack]:
-    """Return the keys of the policy's outputs, action leaves first, and a function that unpacks answers of this form.
+def unpacker(
+    policy: Any, actions: Sequence[Key], inputs: Iterable[Key], answer: Any, *, with_private: bool = False
+) -> tuple[Sequence[Key], Unpack]:
+    """Return the keys of the policy's outputs, and a function that unpacks answers of this form.
+
+    The action leaves come first, and private entries last or not at all.
 
     Raises:
         KeyError: an answer without action.
@@ -63,7 +67,8 @@ def unpacker(policy: Any, actions: Sequence[Key], inputs: Iterable[Key], answer:
         raise KeyError(f"the policy must answer with the action {missing}; it answered with {public}")
     if NEXT in public:
         raise ValueError("the policy answered with an entry 'next', which batches have already; give it another name")
-    keys = (*actions, *(key for key in public if key not in actions))
+    private = [key for key in first if is_private(key)] if with_private else ()
+    keys = (*actions, *(key for key in public if key not in actions), *private)
     kinds = {key: type(value) for key, value in first.items()}
 
     def unpack(answer: Any) -> list[Any]:
@@ -155,22 +160,40 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
 class Memory:
     """Recurrent state of a policy, and `is_init`, the flag of an episode's first step, if the policy reads it.
 
+    Private entries are what a TensorDict module keeps from call to call, also where an episode begins, as in TorchRL.
+
     Args:
         lead: leading dimensions of the state: B or `*B`.
         read: keys that the policy reads and the env does not write.
         device: where the state is, as tensors; `None` for arrays.
+        private: keys of the private entries; with these, an `is_init` that is not in `read` is supplied, but not shown.
+        supplies_init: whether to do so.
 
     Attributes:
         state: keys of the state.
         keys: keys of the state, then `"is_init"` if the policy reads it.
+        shown: those that the batch has.
         leaves: values for the next step, one per key; `None` for a state of unknown shape.
+        private: as above.
+        kept: values of the private entries, `None` before the first call.
     """
 
-    def __init__(self, lead: tuple[int, ...], read: Iterable[Key] = (), device: torch.device | None = None) -> None:
-        self._lead = lead
+    def __init__(
+        self,
+        lead: tuple[int, ...],
+        read: Iterable[Key] = (),
+        device: torch.device | None = None,
+        private: Sequence[Key] = (),
+        *,
+        supplies_init: bool = False,
+    ) -> None:
+        self._lead, self.private = lead, tuple(private)
+        self.kept: list[Any] = [None] * len(private)
+        self._kept_before = self.kept
         keys = dict.fromkeys(read)
         self.state = tuple(key for key in keys if key != IS_INIT)
-        self.keys = (*self.state, IS_INIT) if IS_INIT in keys else self.state
+        self.shown = (*self.state, IS_INIT) if IS_INIT in keys else self.state
+        self.keys = (*self.state, IS_INIT) if private and supplies_init else self.shown
         is_init: Any = np.ones((*lead, 1), np.bool_)
         is_init = is_init if device is None else torch.from_numpy(is_init).to(device)
         self.leaves: Leaves = [is_init if key == IS_INIT else None for key in self.keys]
@@ -184,11 +207,17 @@ class Memory:
         self._before = self.leaves
 
     def update(self, outputs: Leaves) -> Leaves:
-        """Take the next state from the outputs of a step, and return the leaves that this step has read."""
+        """Take the next state from the outputs of a step, and return what this step has read, for the batch."""
         self._before = self.leaves
         # The policy may write into its outputs again.
         self.leaves = [*(copied(outputs[at]) for at in self._at), *self._not_init]
-        return self._before
+        return self._before[: len(self.shown)]
+
+    def keep(self, outputs: Leaves) -> Leaves:
+        """Keep the private entries, which are the last outputs of a step, and return the others."""
+        n = len(outputs) - len(self.private)
+        self._kept_before, self.kept = self.kept, outputs[n:]
+        return outputs[:n]
 
     def begin(self, envs: Sequence[int] | torch.Tensor) -> None:
         """Set the state of the envs, or of a mask of envs, to zero and `is_init` to true, where an episode begins."""
@@ -203,5 +232,5 @@ class Memory:
             leaf.reshape(prod(self._lead), *leaf.shape[len(self._lead) :])[list(envs)] = key == IS_INIT
 
     def rewind(self) -> None:
-        """Restore the state before the last `update`."""
-        self.leaves = self._before
+        """Restore the state before the last step."""
+        self.leaves, self.kept = self._before, self._kept_before

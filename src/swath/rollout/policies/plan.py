@@ -224,7 +224,7 @@ class _Trial:
         may_draw = setting.owns_generators or self._generators.equals(self._generators_after)
         self.can_repeat = type(self.answer) is TensorDict and may_draw and self._before.has_same_values(self._after)
         entries = entries_of(self.answer) if self.can_repeat else {}
-        self.outputs: State = {key: value for key, value in entries.items() if key not in setting.keys}
+        self.outputs: State = {key: value for key, value in entries.items() if setting.is_output(key)}
 
     def compare(self, run: Callable[[Sequence[Tensor | None]], State]) -> str | None:
         """Call `run` with the inputs, from the states before the call, and return how it differs; `None` if not."""
@@ -249,7 +249,7 @@ class _Trial:
         """Return how outputs, inputs or buffers differ after a call of the other way."""
         keys = self._setting.keys
         wanted = dict(self.outputs)
-        got = {key: value for key, value in outputs.items() if key not in keys}
+        got = {key: value for key, value in outputs.items() if self._setting.is_output(key)}
         if wanted.keys() != got.keys():
             return f"it has the entries {[*got]}, not {[*wanted]}"
         wanted |= {("input", *as_tuple(key)): value for key, value in zip(keys, self._inputs, strict=True)}

@@ -48,6 +48,7 @@ class PlanSetting:
         exploration: the exploration type.
         owns_generators: whether no other thread draws from the process's generators while the plan is made.
         hands_on: whether the policy's outputs are among the entries of its next call.
+        private: those of the keys that the policy itself writes, for its next call.
     """
 
     keys: tuple[Key, ...]
@@ -56,6 +57,11 @@ class PlanSetting:
     exploration: InteractionType
     owns_generators: bool = True
     hands_on: bool = False
+    private: tuple[Key, ...] = ()
+
+    def is_output(self, key: Key) -> bool:
+        """Tell whether the policy may write this entry."""
+        return key not in self.keys or key in self.private
 
 
 def entries_of(td: TensorDictBase) -> State:
