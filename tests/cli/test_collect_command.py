@@ -1,4 +1,5 @@
 import signal
+import sys
 from pathlib import Path
 
 import gymnasium as gym
@@ -145,6 +146,11 @@ def test_two_processes_never_write_to_one_place(collect):
         2,
         ["swath: another `swath collect` is at work in data; wait for it, or give another folder"],
     )
+
+
+def test_where_there_are_no_locks_the_command_works_without(collect, monkeypatch):
+    monkeypatch.setitem(sys.modules, "fcntl", None)
+    assert collect(40)[0] == 0
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from typing import Any
 from swath.cli.failure import UsageError, command_line, usage_errors, with_traceback
 from swath.extras import need
 from swath.nearest import suggestion
+from swath.report.atomic import locked
 
 FRAMES_IN_A_STACK = 4
 
@@ -174,26 +175,14 @@ def find_checkpoint(path: Path) -> Path:
 
 @contextmanager
 def lock_folder(folder: Path, command: str) -> Iterator[None]:
-    """Lock a folder against other processes within the block.
-
-    The system releases the lock when the process ends, however it ends. Some network disks have no locks.
+    """Lock a folder against other processes within the block, where there are locks.
 
     Raises:
         UsageError: another process has the lock, or the folder cannot be made.
     """
-    import fcntl  # Windows has none
-
     with usage_errors("--out: "):
         folder.mkdir(parents=True, exist_ok=True)
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            message = f"another `{command}` is at work in {folder}; wait for it, or give another folder"
-            raise UsageError(message) from None
-        except OSError:
-            pass
+    with locked(folder) as is_locked:
+        if is_locked is False:
+            raise UsageError(f"another `{command}` is at work in {folder}; wait for it, or give another folder")
         yield
-    finally:
-        os.close(descriptor)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from glob import escape
 from pathlib import Path
 
@@ -36,21 +36,19 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
     owner = Owner()
     draft.mkdir() if folder else draft.touch()
     mode = draft.stat().st_mode  # of the user's umask; some writers create files that only the user can read
-    lock = _lock(draft)
-    try:
-        yield draft
-        if not owner.is_here:
-            return
-        draft.chmod(mode)
-        for entry in (draft, *draft.rglob("*")):
-            _flush(entry)
-        draft.replace(target)
-        _flush(target.parent)
-    finally:
-        if owner.is_here:
-            remove(draft)
-        if lock is not None:
-            os.close(lock)
+    with locked(draft):
+        try:
+            yield draft
+            if not owner.is_here:
+                return
+            draft.chmod(mode)
+            for entry in (draft, *draft.rglob("*")):
+                _flush(entry)
+            draft.replace(target)
+            _flush(target.parent)
+        finally:
+            if owner.is_here:
+                remove(draft)
 
 
 def sweep_drafts(folder: Path, suffix: str = "*") -> None:
@@ -63,9 +61,9 @@ def sweep_drafts(folder: Path, suffix: str = "*") -> None:
         suffix: suffix of the final paths, with its point; any by default.
     """
     for draft in folder.glob(f".*.[0-9]*.tmp{suffix if suffix == '*' else escape(suffix)}"):
-        if (lock := _lock(draft)) is not None:
-            remove(draft)
-            os.close(lock)
+        with locked(draft) as is_locked:
+            if is_locked:
+                remove(draft)
 
 
 def remove(path: Path) -> None:
@@ -73,22 +71,26 @@ def remove(path: Path) -> None:
     shutil.rmtree(path) if path.is_dir() else path.unlink(missing_ok=True)
 
 
-def _lock(path: Path) -> int | None:
-    """Lock a file or a folder and return its open descriptor; `None` if a writer holds the lock, or locks are missing.
+@contextmanager
+def locked(path: Path) -> Iterator[bool | None]:
+    """Lock a file or a folder against other processes within the block, and yield whether it is locked.
 
-    The system frees the lock when the process ends, however it ends.
+    The system frees the lock when the process ends, however it ends. Yield false if another process has the lock, and
+    `None` where there are no locks, as on some network disks.
     """
-    with suppress(ImportError, OSError):
-        import fcntl  # noqa: PLC0415  Windows has none
+    is_locked = None
+    with ExitStack() as stack:
+        with suppress(ImportError, OSError):
+            import fcntl  # noqa: PLC0415  Windows has none
 
-        descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(descriptor)
-            return None
-        return descriptor
-    return None
+            descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
+            stack.callback(os.close, descriptor)
+            try:
+                fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                is_locked = True
+            except BlockingIOError:
+                is_locked = False
+        yield is_locked
 
 
 def _flush(path: Path) -> None:
