@@ -127,11 +127,10 @@ Spaces: TypeAlias = Mapping[str, tuple[Space[Any] | None, Space[Any] | None]]
 
 def env_space(env: Any, kind: Kind) -> Space[Any] | None:
     """Return the space of the env itself, or the dict of its agents' spaces, if each agent has one."""
-    env_space_, by_agent = _one_space(env, kind), _agent_spaces(env, kind)
-    if not by_agent or None in by_agent.values():
-        return env_space_
-    agent_spaces = spaces.Dict(dict[Any, Any](by_agent))
-    return agent_spaces if env_space_ is None else env_space_
+    space, by_agent = _one_space(env, kind), _agent_spaces(env, kind)
+    if space is None and by_agent and None not in by_agent.values():
+        return spaces.Dict(dict[Any, Any](by_agent))
+    return space
 
 
 def policy_space(config: Any, policy_id: str, spec: PolicySpec, kind: Kind, env: Any, by_id: Spaces) -> Space[Any]:

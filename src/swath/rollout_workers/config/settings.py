@@ -41,8 +41,7 @@ class Option(Generic[T]):
         self.name = "lambda" if name == "lambda_" else name
 
     def __get__(self, config: Settings | None, owner: type) -> T:
-        value: Any = self if config is None else config[self.name]
-        return value  # type: ignore[no-any-return]
+        return self if config is None else config[self.name]  # type: ignore[return-value]
 
 
 UNCHANGED: Any = object()
