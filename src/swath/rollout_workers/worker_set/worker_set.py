@@ -126,15 +126,11 @@ class WorkerSet:
         """Return worker 0, or None."""
         return self._members.local
 
-    local_env_runner = property(local_worker)
-
-    @property
-    def _local_env_runner(self) -> Any:
-        return self._members.local
-
-    @_local_env_runner.setter
-    def _local_env_runner(self, worker: Any) -> None:  # RLlib's users set it
+    def _set_local_worker(self, worker: Any) -> None:
         self._members.local = worker
+
+    local_env_runner = property(local_worker)
+    _local_env_runner = property(local_worker, _set_local_worker)  # RLlib's users set it
 
     def worker_ids(self) -> list[int]:
         """Return the ids of the remote workers that live or are coming back."""
