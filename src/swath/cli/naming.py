@@ -63,12 +63,12 @@ def find_env(name: str, kwargs: Mapping[str, Any]) -> Any:
 
 def make_atari_env(name: str, **kwargs: Any) -> Any:
     """Make an Atari game with the usual preprocessing: 84 by 84, grey, every fourth frame, a stack of four frames."""
-    import gymnasium as gym
     from gymnasium.wrappers import AtariPreprocessing, FrameStackObservation
 
+    from swath.rollout.hosts.sources import Source, make_env
+
     need("cv2", extra="atari", why=f"for {name}")
-    gym.register_envs(need("ale_py", extra="atari", why=f"for {name}"))
-    game = gym.make(name, **{"frameskip": 1, **kwargs})
+    game = make_env(Source(name, {"frameskip": 1, **kwargs}))
     return FrameStackObservation(AtariPreprocessing(game), FRAMES_IN_A_STACK)
 
 
