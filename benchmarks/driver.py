@@ -4,7 +4,8 @@
 
 The workers are stand-ins on the real backend: they reply to every request at once with the same small fragment, so that
 what is measured is asking, waiting, copying and delivering. CPU time of the driver's process, all its threads, per
-fragment of 4 × 16 frames, asynchronous. Ends with 1 if a target is missed.
+fragment of 4 × 16 frames, asynchronous. On Ray, 1,024 stand-ins share 16 actors, beside bare calls of as many actors
+that return arrays of the same sizes: `ray.wait`, `ray.get`, and the next call. Ends with 1 if a target is missed.
 """
 
 from __future__ import annotations
@@ -21,10 +22,9 @@ from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
 from swath.collectors.gather import Fragments
 from swath.collectors.jobs import WorkerJobs
-from swath.collectors.messages import Description, Head, WorkerOptions, WorkerRequest
-from swath.collectors.options import AnyOptions
+from swath.collectors.messages import Description, Head, WorkerRequest
+from swath.collectors.options import AnyOptions, WorkerOptions
 from swath.collectors.service import CollectorService
-from swath.collectors.weights import WeightPublisher
 from swath.group.local import Access
 from swath.options import Survival
 from swath.rollout.buffer import Fragment, Layout, Rows
@@ -39,8 +39,9 @@ from swath.workers.tickets import Name
 
 ENVS, STEPS = 4, 16
 FRAMES = ENVS * STEPS
-SIZES = (1, 4, 16, 64)
-MOST_MS = 0.6
+SIZES = {"process": (1, 4, 16, 64), "ray": (1, 4, 16, 64, 256, 1024)}
+MOST_MS, MOST_TIMES_BARE = 0.6, 2.0
+ACTORS, NAMESPACE = 16, "driver benchmark"
 PLACED_WITHIN_S = 600.0
 DRAWS, QUICK_DRAWS, STRETCHES = 5000, 500, 10
 
@@ -83,13 +84,13 @@ def fragment() -> Fragment:
     """Return a fragment of zeros."""
     room = (ENVS, STEPS)
     ids, action = (np.zeros(room, dtype=np.int64) for _ in range(2))
-    observation, next_observation = (np.zeros((*room, 4), dtype=np.float32) for _ in range(2))
+    observation = np.zeros((*room, 4), dtype=np.float32)
     reward, log_prob = (np.zeros(room, dtype=np.float32) for _ in range(2))
     terminated, truncated = (np.zeros(room, dtype=np.bool_) for _ in range(2))
     rows = Rows(
         observation=[observation],
         outputs=[action, log_prob],
-        next_observation=[next_observation],
+        last_observation=[observation[:, -1]],
         reward=reward,
         terminated=terminated,
         truncated=truncated,
@@ -104,22 +105,58 @@ def service_of(place: str, n_workers: int) -> CollectorService:
 
     def job(name: Name) -> Job:
         head = Head(name.life, 0, FRAMES, STEPS, b"", 0)
-        resources = {"num_cpus": 0.01} if place == "ray" else {}
-        return Job(partial(StandIn, sealed(head), sealed(body)), name, resources=resources)
+        build = partial(StandIn, sealed(head), sealed(body))
+        if place == "process":
+            return Job(build, name)
+        return Job(build, name, resources={"num_cpus": 0.01}, registered=(f"{name.worker % ACTORS}", NAMESPACE))
 
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=PLACED_WITHIN_S))
     fleet.start()
-    group = Fragments(fleet, Channel(places.share), dict.fromkeys(range(n_workers), FRAMES))
     layout = Layout((ENVS,), ("observation",), ("action", "action_log_prob"))
-    described = dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {}))
     options = AnyOptions(create_env_fn="stand-ins", frames_per_batch=FRAMES, sync=False, backend=place)
     source, settings = Source("stand-ins", {}, None), WorkerOptions()
     jobs, access = WorkerJobs(options, [WorkerRequest(source, None, settings, FRAMES)] * n_workers), Access("stand-ins")
-    jobs.described.update(described)
-    return CollectorService(options, group, jobs, access, WeightPublisher(group, jobs, access, None))
+    jobs.described.update(dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {})))
+    shares = dict.fromkeys(range(n_workers), FRAMES)
+    return CollectorService(Fragments(fleet, Channel(places.share), jobs, shares, lambda: None), jobs, access)
 
 
-def cost_ms(service: CollectorService, draws: int) -> float:
+class BareCalls:
+    """Calls of bare actors, which return the arrays of a fragment; n are open at any time."""
+
+    def __init__(self, n_calls: int) -> None:
+        import ray
+
+        @ray.remote(num_cpus=0.01)
+        class Bare:
+            def __init__(self, reply: Any) -> None:
+                self.reply = reply
+
+            def collect(self) -> Any:
+                return self.reply
+
+        self._ray, reply = ray, sealed(fragment())
+        actors = [Bare.remote(reply) for _ in range(min(n_calls, ACTORS))]
+        ray.get([actor.collect.remote() for actor in actors])
+        self._open = {
+            actors[call % len(actors)].collect.remote(): actors[call % len(actors)] for call in range(n_calls)
+        }
+
+    def draw(self) -> Any:
+        """Return an answer, and call its actor again."""
+        (answer,), _ = self._ray.wait([*self._open], num_returns=1)
+        actor = self._open.pop(answer)
+        value = self._ray.get(answer)
+        self._open[actor.collect.remote()] = actor
+        return value
+
+    def close(self, timeout: float) -> None:  # noqa: ARG002  as a service is closed
+        """End the actors."""
+        for actor in {*self._open.values()}:
+            self._ray.kill(actor)
+
+
+def cost_ms(service: CollectorService | BareCalls, draws: int) -> float:
     """Return the CPU milliseconds of this process per batch: the median of ten stretches."""
     for _ in range(draws // 5):
         service.draw()
@@ -140,17 +177,28 @@ def main() -> int:
     quiet_threads()
     if options.backend == "ray":
         begin_ray()
-    costs = {}
-    for n_workers in SIZES:
-        service = service_of(options.backend, n_workers)
-        costs[n_workers] = cost_ms(service, QUICK_DRAWS if options.quick else DRAWS)
-        service.close(10.0)
-    rows = {f"{n_workers} workers": [cost] for n_workers, cost in costs.items()}
-    table(f"CPU time of the driver per fragment of {FRAMES} frames, {options.backend}", {"ms": ".3f"}, rows)
-    few, many = SIZES[0], SIZES[-1]
-    cheap = verdict(f"{options.backend}: {many} workers", costs[many], ".2f ms", maximum=MOST_MS)
-    growth = verdict(f"{options.backend}: times the cost of {few}", costs[many] / costs[few], ".2f", maximum=many / few)
-    return ended([cheap, growth])
+    draws, sizes = QUICK_DRAWS if options.quick else DRAWS, SIZES[options.backend]
+    kinds: dict[str, Any] = {"ms": partial(service_of, options.backend)}
+    if options.backend == "ray":
+        kinds["bare calls, ms"] = BareCalls
+    costs: dict[int, list[float]] = {n_workers: [] for n_workers in sizes}
+    for n_workers, found in costs.items():
+        for kind in kinds.values():
+            service = kind(n_workers)
+            found.append(cost_ms(service, max(draws, 2 * n_workers)))
+            service.close(10.0)
+    rows: dict[str, list[float]] = {f"{n_workers} workers": found for n_workers, found in costs.items()}
+    table(
+        f"CPU time of the driver per fragment of {FRAMES} frames, {options.backend}", dict.fromkeys(kinds, ".3f"), rows
+    )
+    name, (few, *_), (cost, *bare) = options.backend, sizes, costs[64]
+    verdicts = [
+        verdict(f"{name}: 64 workers × bare calls", cost / other, ".2f", maximum=MOST_TIMES_BARE) for other in bare
+    ]
+    if not bare:
+        verdicts = [verdict(f"{name}: 64 workers", cost, ".2f ms", maximum=MOST_MS)]
+    growth, most = costs[sizes[-1]][0] / costs[few][0], sizes[-1]
+    return ended([*verdicts, verdict(f"{name}: {most} workers × 1 worker", growth, ".2f", maximum=most / few)])
 
 
 if __name__ == "__main__":

@@ -316,7 +316,7 @@ class TensorDictPolicy(BoundPolicy):
             self.memory = Memory(self.spec.batch_shape, read, private=private, supplies_init=supplies)
 
     def _drop_hidden(self, root: TensorDictBase) -> TensorDictBase:
-        """Delete the `is_init` that was supplied beside private entries."""
+        """Delete the `is_init` that was supplied for private entries."""
         if self.memory.shown != self.memory.keys:
             del root[IS_INIT]
         return root

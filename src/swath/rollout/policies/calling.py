@@ -202,8 +202,8 @@ def make_caller(
         keys: of its inputs.
         spec: properties of the envs.
         options: device and exploration type.
-        leaf_converter: `f(example, action=bool)`, which returns a function that turns such values into leaves.
-        private: entries that the policy has written before; inputs, after those of `keys`.
+        leaf_converter: `f(example, action=bool)`, which returns a function that turns values like it into leaves.
+        private: entries that the policy has written before: further inputs, after `keys`.
     """
     function, outputs = _call_with_tensors(policy, convention, keys, spec, options, private), list(spec.action_keys)
     with_private = convention[0] == "tensordict"

@@ -48,7 +48,7 @@ class PlanSetting:
         exploration: the exploration type.
         owns_generators: whether no other thread draws from the process's generators while the plan is made.
         hands_on: whether the policy's outputs are among the entries of its next call.
-        private: those of the keys that the policy itself writes, for its next call.
+        private: keys, among `keys`, that the policy itself writes, for its next call.
     """
 
     keys: tuple[Key, ...]
