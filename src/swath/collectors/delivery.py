@@ -259,11 +259,9 @@ def join_envs(fragments: Sequence[Fragment]) -> Fragment:
     flags = {name: concatenate([getattr(rows, name) for rows in all_rows]) for name in names}
     valid, version = None, first.version
     if any([rows.valid is not None for rows in all_rows]):  # noqa: C419  faster than a generator
-        masks = [~zeros_like(rows.truncated) if rows.valid is None else rows.valid for rows in all_rows]
-        valid = concatenate(masks)
+        valid = concatenate([~zeros_like(rows.truncated) if rows.valid is None else rows.valid for rows in all_rows])
     if len({fragment.version for fragment in fragments}) > 1:
-        versions = [np.full(len(fragment.ids), fragment.version, dtype=np.int64) for fragment in fragments]
-        version = np.concatenate(versions)
+        version = np.repeat([fragment.version for fragment in fragments], [len(fragment.ids) for fragment in fragments])
     ids = concatenate([fragment.ids for fragment in fragments])
     counts = None if first.counts is None else concatenate([fragment.counts for fragment in fragments])
     return Fragment(Rows(**leaves, **flags, **_final_rows(all_rows), valid=valid), ids, counts, version)

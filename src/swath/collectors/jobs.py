@@ -265,10 +265,10 @@ class WorkerJobs:
             self.hooks = replace(self.hooks, postproc=None)
         self.move_to(options.index)
 
-    def seed_with(self, root: int, *, static: bool = False) -> None:
-        """Set where the seeds of all workers and of their next lives come from."""
+    def seed_with(self, root: int | None, *, static: bool = False) -> None:
+        """Set where the seeds of all workers and of their next lives come from; without a root nothing is seeded."""
         envs = max(description.num_envs for description in self.described.values())
-        self.seeding = Seeding(root, static, envs, envs_only=self.options.backend == "thread")
+        self.seeding = None if root is None else Seeding(root, static, envs, envs_only=self.options.backend == "thread")
 
     def job(self, name: Name) -> Job:
         """Return the job that starts this life of this worker.

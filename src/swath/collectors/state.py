@@ -68,9 +68,7 @@ def load_fleet(
         counters.restore(int(saved.get("frames", counters.frames)), int(saved.get("iter", counters.batches - 1)) + 1)
         collection.begin_randomly()
         if "seed" in saved:
-            jobs.seeding = None
-            if saved["seed"] is not None:
-                jobs.seed_with(saved["seed"], static=bool(saved.get("static_seed", False)))
+            jobs.seed_with(saved["seed"], static=bool(saved.get("static_seed", False)))
         for worker, part in parts.items():
             record = records[worker]
             record.frames = int(part.get("frames", record.frames))
