@@ -112,7 +112,7 @@ def group_of(stage, left=0, survival=None):
 def draw(gather, group):
     """Wait for the next requests and close them, as a service does; `None` if none are expected."""
     while True:
-        membership = group.membership_version
+        membership = group.fleet.event_count
         if (requests := gather.next_requests()) is not None:
             gather.request_ahead()
             gather.finish()
@@ -200,7 +200,7 @@ def test_requests_that_are_put_back_come_again_but_for_those_that_were_lost(kind
     group = group_of(Scripted(), 1)
     gather = kind(group, 0)
     while (first := gather.next_requests()) is None:
-        group.wait(gather.request_missing(), lambda: False, group.membership_version)
+        group.wait(gather.request_missing(), lambda: False, group.fleet.event_count)
     group.close(first[0])
     gather.put_back(first)
     again = draw(gather, group)
@@ -233,10 +233,10 @@ def test_workers_that_die_give_no_answer_and_those_that_come_back_are_waited_for
 def test_the_first_that_is_left_answers():
     stage = Scripted()
     group = group_of(stage, survival=Survival(Restarts(0), min_workers=1))
-    group.replace(Name(0, 0), WorkerLost("it is gone"))
+    group.fleet.replace(Name(0, 0), WorkerLost("it is gone"))
     assert group.call_first("state")[0] == Name(1, 0)
     for worker in (1, 2):
-        group.replace(Name(worker, 0), WorkerLost("it is gone"))
+        group.fleet.replace(Name(worker, 0), WorkerLost("it is gone"))
     with pytest.raises(FleetFailed):
         group.call_first("state")
 

@@ -76,7 +76,7 @@ def test_a_death_that_several_threads_notice_counts_once(make_fleet, gate):
     threads = [threading.Thread(target=fleet.wait_for_all, args=([lost],)) for _ in range(4)]
     for thread in threads:
         thread.start()
-    fleet.replace(fleet.up[0], RuntimeError("it has had its day"))
+    fleet.replace(Name(0, 0), RuntimeError("it has had its day"))
     end(*threads)
     assert wait_for(fleet, 0).name == Name(0, 1)
     assert fleet.restarts == 1
@@ -95,7 +95,7 @@ def test_closing_ends_the_waits_of_other_threads_before_it_waits_for_workers(mak
 
 WAKES = {
     "workers are added": lambda fleet, sleeper: fleet.add(1),
-    "a worker is replaced": lambda fleet, sleeper: fleet.replace(fleet.up[0], RuntimeError("it has had its day")),
+    "a worker is replaced": lambda fleet, sleeper: fleet.replace(Name(0, 0), RuntimeError("it has had its day")),
     "it is interrupted": lambda fleet, sleeper: sleeper.interrupt(),
 }
 

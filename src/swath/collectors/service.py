@@ -267,7 +267,7 @@ class CollectorService:
         """
         group, gather, access = self.group, self.gather, self.access
         while True:
-            membership, pauses = group.membership_version, group.pause_count
+            membership, pauses = group.fleet.event_count, group.pause_count
             with group.lock:
                 if (requests := gather.next_requests()) is not None:
                     try:

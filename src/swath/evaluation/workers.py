@@ -203,7 +203,7 @@ class EvalWorkers:
                 with suppress(WorkerLate, WorkerLost, FleetFailed):
                     # A joined worker is up already, but this fleet may not know it yet.
                     while end_shared and self._joins and not fleet.up and monotonic() < until:
-                        group.wait((), lambda: False, group.membership_version, until - monotonic())
+                        group.wait((), lambda: False, group.fleet.event_count, until - monotonic())
                 with suppress(KeyError):  # no worker was begun
                     for handle in map(fleet.handle, fleet.statuses()) if end_shared else ():
                         handle.outlives_backend = False
@@ -257,7 +257,7 @@ class EvalWorkers:
                         group.fleet.wait_for_all(tickets, GRACE_S)
                 for name in [request.name for request in group.pending if not request.ticket.done]:
                     message = f"{name} was ended: it is stuck in code of the user"
-                    group.replace(name, WorkerLost(message, worker=name.worker, life=name.life))
+                    group.fleet.replace(name, WorkerLost(message, worker=name.worker, life=name.life))
                 group.settle_dropped()
 
     def _job(self, name: Name) -> Job:
@@ -329,7 +329,7 @@ class EvalWorkers:
         assert group is not None
         called = group.fleet.statuses() if workers is None else workers
         while missing := [index for index in called if not getattr(replies.get(index), "over", index in replies)]:
-            membership, busy = group.membership_version, {request.worker for request in group.open_requests()}
+            membership, busy = group.fleet.event_count, {request.worker for request in group.open_requests()}
             for worker in group.fleet.up.keys() & {*missing} - busy:
                 group.request(worker, method, *args)
             requests = group.open_requests()

@@ -127,11 +127,6 @@ class WorkerGroup:
     def note_unwanted(self, request: Request) -> None:
         """Count a useful reply that will not be delivered."""
 
-    @property
-    def membership_version(self) -> int:
-        """Return a number that changes whenever workers come or go."""
-        return self.fleet.event_count
-
     def require_enough_workers(self) -> None:
         """Raise `FleetFailed` if too few workers are left."""
         if (failure := self.fleet.failure) is not None:
@@ -163,7 +158,7 @@ class WorkerGroup:
         Args:
             requests: the requests to wait for.
             interrupted: ends the wait when it returns true.
-            membership: the `membership_version` that the caller knows.
+            membership: the last `event_count` of the fleet that the caller knows.
             timeout: time limit in seconds; `None` for no limit.
 
         Raises:
@@ -195,12 +190,6 @@ class WorkerGroup:
         elif request.dropped:
             self.discard(request)
         return useful and not request.dropped
-
-    def replace(self, name: Name, cause: BaseException) -> None:
-        """End this life of a worker, which counts as its death; do nothing if it is over."""
-        handle = self.fleet.handle(name.worker)
-        if handle.name == name:
-            self.fleet.replace(handle, cause)
 
     def open_requests(self) -> list[Request]:
         """Return the requests that are neither dropped, being delivered nor closed, in the order of their numbers."""
@@ -340,7 +329,7 @@ class WorkerGroup:
         if isinstance(failure, Error):
             self.note_failure(name, failure)
             if failure.replace_worker:
-                self.replace(name, failure.exception)
+                self.fleet.replace(name, failure.exception)
                 raise WorkerLost(f"{failure.exception}", worker=name.worker, life=name.life)
         return ticket.value
 
@@ -411,7 +400,6 @@ class Counters:
         """Start the clock at the first draw."""
         if self._began is None:
             self._began = time.monotonic()
-            self._frames_before = self.frames
 
     @property
     def seconds(self) -> float:
@@ -421,8 +409,6 @@ class Counters:
     @property
     def fps(self) -> float:
         """Return the delivered frames per second since the first draw."""
-        if self._began is None:
-            return 0.0
         return (self.frames - self._frames_before) / max(self.seconds, 1e-9)
 
 

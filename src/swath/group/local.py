@@ -22,7 +22,7 @@ from swath.workers.hosting import run_and_capture
 from swath.workers.local import LocalShared
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.packing import Parcel
-from swath.workers.tickets import Received, Ticket
+from swath.workers.tickets import Name, Received, Ticket
 
 CONTROL_DEADLINE_S = 600.0
 
@@ -231,7 +231,7 @@ class LocalFleet:
         outcome = run_and_capture(self.member.close) if ask else None
         return [outcome.exception] if isinstance(outcome, Error) else []
 
-    def replace(self, handle: Handle, cause: BaseException) -> Never:  # noqa: ARG002  there is no other
+    def replace(self, name: Name, cause: BaseException) -> Never:  # noqa: ARG002  there is no other
         """Raise the cause: no other worker can replace this one."""
         raise cause
 

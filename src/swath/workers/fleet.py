@@ -184,10 +184,10 @@ class Fleet:
                     self._watch(handle)
         return tuple(handle.name.worker for handle in handles)
 
-    def replace(self, handle: Handle, cause: BaseException) -> None:
+    def replace(self, name: Name, cause: BaseException) -> None:
         """Kill one life of a worker and count its death, unless that life is over."""
         with self._locked():
-            self._record_death(handle.name, cause)
+            self._record_death(name, cause)
 
     def retire(self, worker: int) -> None:
         """Kill a worker for good, without counting a death. A second call does nothing."""

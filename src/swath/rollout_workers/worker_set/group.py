@@ -287,7 +287,7 @@ class RolloutGroup(WorkerGroup):
             if is_over() or remaining < 0:
                 return
             unanswered = [request for request in self.pending if request not in done]
-            self.wait(unanswered, lambda: False, self.membership_version, remaining)
+            self.wait(unanswered, lambda: False, self.fleet.event_count, remaining)
             self._require_few_deaths()
             remaining = deadline - time.monotonic()
 
