@@ -299,7 +299,8 @@ def test_if_one_worker_cannot_be_added_none_is(stage, make_fleet, starts, dies, 
     assert (fleet.restarts, fleet.failure) == (0, None)
     assert Name(2, 0) in [name for name, _ in stage.killed]
     stage.starts, stage.dies = {}, {}
-    assert fleet.add(1) == (2,)
+    fleet.add(1)
+    assert list(fleet.up) == [0, 1, 2]
 
 
 def test_closing_calls_the_workers_and_returns_their_errors(stage, make_fleet):

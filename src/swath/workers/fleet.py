@@ -14,7 +14,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from math import inf
@@ -148,8 +148,8 @@ class Fleet:
                 warn(f"{late}; the others begin without them")
             undo.pop_all()
 
-    def add(self, n: int, accept: Callable[[Sequence[Handle]], None] | None = None) -> tuple[int, ...]:
-        """Add workers, wait until they can be called, and return their indices, which follow the others'.
+    def add(self, n: int, accept: Callable[[Sequence[Handle]], None] | None = None) -> None:
+        """Add workers, whose indices follow the others', and wait until they can be called.
 
         Args:
             n: number of workers.
@@ -182,7 +182,6 @@ class Fleet:
                     self._state.added(self._clock())
                     self._refresh()
                     self._watch(handle)
-        return tuple(handle.name.worker for handle in handles)
 
     def replace(self, name: Name, cause: BaseException) -> None:
         """Kill one life of a worker and count its death, unless that life is over."""
@@ -328,11 +327,9 @@ class Fleet:
 
     def __repr__(self) -> str:
         """Return a status line."""
-        phases = [status.phase for status in self.statuses().values()]
-        counts = [
-            f"{phases.count(phase)} {phase}" for phase in ("up", "starting", "waiting", "gone") if phase in phases
-        ]
-        return f"<Fleet {len(phases)} workers: {'closed' if self._closed else ', '.join(counts)}>"
+        phases = Counter(status.phase for status in self.statuses().values())
+        counts = [f"{phases[phase]} {phase}" for phase in ("up", "starting", "waiting", "gone") if phase in phases]
+        return f"<Fleet {phases.total()} workers: {'closed' if self._closed else ', '.join(counts)}>"
 
     # ---- waiting
 

@@ -117,12 +117,13 @@ class RayHandle(Handle):
         job: its start-up data; a registered worker lasts until it is killed.
         backend: settles its tickets, and knows whether Ray is lost.
         options: Ray's, for the actor.
+        setup: start-up data of its process.
 
     Attributes:
         actor: Ray's handle; call the public methods of the job with `actor.method.remote(…)`.
     """
 
-    def __init__(self, job: Job, backend: RayBackend, options: Mapping[str, Any]) -> None:
+    def __init__(self, job: Job, backend: RayBackend, options: Mapping[str, Any], setup: Setup) -> None:
         super().__init__(job, backend)
         self.placed = Ticket(job.name, "place")
         self.options = options
@@ -130,8 +131,9 @@ class RayHandle(Handle):
         self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
         self._backend = backend
         self.add_ticket(self.placed)
+        self._create_actor(setup)
 
-    def create_actor(self, setup: Setup) -> None:
+    def _create_actor(self, setup: Setup) -> None:
         """Create the actor, or join it, and build its object."""
         job = self.job
         if reason := self._backend.unusable_because:
@@ -323,9 +325,7 @@ class RayBackend(Backend):
         if job.registered is not None:
             name, namespace = job.registered
             options |= {"name": name, "namespace": namespace, "lifetime": "detached", "get_if_exists": True}
-        handle = RayHandle(job, self, options)
-        handle.create_actor(setup)
-        return handle
+        return RayHandle(job, self, options, setup)
 
     def _current_session(self) -> tuple[str, str]:
         context = self._ray.get_runtime_context()
