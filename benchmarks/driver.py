@@ -4,7 +4,8 @@
 
 The workers are stand-ins on the real backend: they reply to every request at once with the same small fragment, so that
 what is measured is asking, waiting, copying and delivering. CPU time of the driver's process, all its threads, per
-fragment of 4 × 16 frames, asynchronous. On Ray, 1,024 stand-ins share 16 actors, beside bare calls of as many actors
+fragment of 4 × 16 frames, asynchronous; also where workers write to a replay buffer, so that the driver gets no rows.
+On Ray, 1,024 stand-ins share 16 actors, beside bare calls of as many actors
 that return arrays of the same sizes: `ray.wait`, `ray.get`, and the next call. Ends with 1 if a target is missed.
 """
 
@@ -22,8 +23,8 @@ from policies import quiet_threads
 from rounds import begin_ray, ended, parser, table, verdict
 from swath.collectors.gather import Fragments
 from swath.collectors.jobs import WorkerJobs
-from swath.collectors.messages import Description, Head, WorkerRequest
-from swath.collectors.options import AnyOptions, WorkerOptions
+from swath.collectors.messages import Description, Head, WorkerRequest, WriteRequest
+from swath.collectors.options import AnyOptions, Trajectories, WorkerOptions
 from swath.collectors.service import CollectorService
 from swath.group.local import Access
 from swath.options import Survival
@@ -99,16 +100,17 @@ def fragment() -> Fragment:
     return Fragment(rows, ids, None, 0)  # no step counts, as without max_frames_per_traj
 
 
-def service_of(place: str, n_workers: int) -> CollectorService:
-    """Return an asynchronous collection from stand-ins, which replace nothing but the collecting."""
-    body, places = fragment(), backend(place)
+def service_of(place: str, n_workers: int, *, writes: bool = False) -> CollectorService:
+    """Return an asynchronous collection from stand-ins, which replace nothing but the collecting, or also writing."""
+    body, places = None if writes else fragment(), backend(place)
 
     def job(name: Name) -> Job:
-        head = Head(name.life, 0, FRAMES, STEPS, b"", 0)
+        head = Head(name.life, 0, FRAMES, STEPS, b"", 0, writes=int(writes), frames_written=FRAMES if writes else 0)
         build = partial(StandIn, sealed(head), sealed(body))
         if place == "process":
             return Job(build, name)
-        return Job(build, name, resources={"num_cpus": 0.01}, registered=(f"{name.worker % ACTORS}", NAMESPACE))
+        registered = f"{'writes' * writes}{name.worker % ACTORS}", NAMESPACE
+        return Job(build, name, resources={"num_cpus": 0.01}, registered=registered)
 
     fleet = Fleet(places, job, n_workers, Survival(placement_timeout_s=PLACED_WITHIN_S))
     fleet.start()
@@ -117,6 +119,7 @@ def service_of(place: str, n_workers: int) -> CollectorService:
     source, settings = Source("stand-ins", {}, None), WorkerOptions()
     jobs, access = WorkerJobs(options, [WorkerRequest(source, None, settings, FRAMES)] * n_workers), Access("stand-ins")
     jobs.described.update(dict.fromkeys(range(n_workers), Description(ENVS, STEPS, layout, Manifest.of(None), {})))
+    jobs.writing = WriteRequest(Trajectories()) if writes else None
     shares = dict.fromkeys(range(n_workers), FRAMES)
     return CollectorService(Fragments(fleet, Channel(places.share), jobs, shares, lambda: None), jobs, access)
 
@@ -178,7 +181,10 @@ def main() -> int:
     if options.backend == "ray":
         begin_ray()
     draws, sizes = QUICK_DRAWS if options.quick else DRAWS, SIZES[options.backend]
-    kinds: dict[str, Any] = {"ms": partial(service_of, options.backend)}
+    kinds: dict[str, Any] = {
+        "ms": partial(service_of, options.backend),
+        "workers write, ms": partial(service_of, options.backend, writes=True),
+    }
     if options.backend == "ray":
         kinds["bare calls, ms"] = BareCalls
     costs: dict[int, list[float]] = {n_workers: [] for n_workers in sizes}
@@ -191,7 +197,7 @@ def main() -> int:
     table(
         f"CPU time of the driver per fragment of {FRAMES} frames, {options.backend}", dict.fromkeys(kinds, ".3f"), rows
     )
-    name, (few, *_), (cost, *bare) = options.backend, sizes, costs[64]
+    name, (few, *_), (cost, _, *bare) = options.backend, sizes, costs[64]
     verdicts = [
         verdict(f"{name}: 64 workers × bare calls", cost / other, ".2f", maximum=MOST_TIMES_BARE) for other in bare
     ]

@@ -4,8 +4,9 @@
 
 For workers in processes and on Ray, compared with one plain copy of the parameters (into new memory) and one write to
 where workers can read them (`ray.put`; for processes a second copy). Workers stand in the midst of a step until the
-end, so a publication that waits for them never ends. Then what 100 publications leave in Ray's store, or in memory
-shared with processes, in multiples of one version. Ends with 1 if a target is missed.
+end, so a publication that waits for them never ends. Also publications a second apart. Then what 100 publications
+leave in Ray's store, or in memory shared with processes, in multiples of one version. Ends with 1 if a target is
+missed.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from swath import MultiAsyncCollector, RayCollector
 SIDE, LAYERS = 1000, 10
 SIZE = 4 * SIDE * SIDE * LAYERS
 PUBLICATIONS, MOST_VERSIONS, MOST_COST = 100, 2.1, 1.2
+APART_S = 1.0
 FREED_S = 3.0
 """Ray frees unused memory once a second."""
 
@@ -86,6 +88,15 @@ def costs(publish: Callable[[], None], policy: Large, write: Callable[[Any], Any
     return [[spent(work) for work in works] for _ in range(rounds + 1)][1:]
 
 
+def apart(publish: Callable[[], None], rounds: int) -> float:
+    """Return the milliseconds of a publication a second after the last one: the median."""
+    found = []
+    for _ in range(rounds):
+        time.sleep(APART_S)
+        found.append(spent(publish))
+    return statistics.median(found)
+
+
 def stored() -> int:
     """Return the bytes in Ray's object store, after it had time to free unused memory."""
     smallest, until = SIZE * PUBLICATIONS, time.monotonic() + FREED_S
@@ -126,12 +137,13 @@ def measure(place: str, rounds: int) -> bool:
     with busy(place, policy) as collector:
         publish = collector.update_policy_weights_
         found = costs(publish, policy, ray.put if place == "ray" else np.copy, rounds)
+        rested = apart(publish, min(rounds, 10))
         for _ in range(PUBLICATIONS):
             publish()
         n_versions = (stored() if place == "ray" else shared()) / SIZE
     names = ("publishing", "a plain copy", "a write")
     rows = {name: [statistics.median(column)] for name, column in zip(names, zip(*found, strict=True), strict=True)}
-    table(f"10 M parameters, {place}", {"ms": ".1f"}, rows)
+    table(f"10 M parameters, {place}", {"ms": ".1f"}, rows | {"publishing, a second apart": [rested]})
     cost = statistics.median(published / (copy + write) for published, copy, write in found)
     quick = verdict(f"{place}: publishing × a copy and a write", cost, ".2f", maximum=MOST_COST)
     few = verdict(f"{place}: versions left of {PUBLICATIONS} publications", n_versions, ".2f", maximum=MOST_VERSIONS)
