@@ -61,8 +61,7 @@ class Delivery:
         self._moved_postproc: Any = None
         self.whole_episodes: WholeEpisodes | None = None
         if self.trajectories.per_batch is not None:
-            writing = self.buffer is not None
-            self.whole_episodes = WholeEpisodes(self.trajectories, self.counters, writing=writing)
+            self.whole_episodes = WholeEpisodes(self.trajectories, self.counters, writing=self.buffer is not None)
         any_entries = self.hooks.postproc is not None or self.layout.open
         self._may_have_private = any_entries or any(map(is_private, self.layout.observation))
 

@@ -291,8 +291,7 @@ class WorkerJobs:
             writing=writing,
             built_by=self.key,
         )
-        build = partial(build_worker, request)
-        return Job(build, name, core.threads, self.options.init_fn, core.resources, PUBLIC)
+        return Job(partial(build_worker, request), name, core.threads, self.options.init_fn, core.resources, PUBLIC)
 
     def move_to(self, index: int) -> None:
         """Number the workers as in collection `index` of a larger one.

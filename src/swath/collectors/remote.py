@@ -58,8 +58,7 @@ def follow(root: Any, path: str) -> Any:
         except (AttributeError, LookupError, TypeError) as error:
             items = f", whose items are [0] to [{len(value) - 1}]" if isinstance(value, list | tuple) else ""
             part, kind = item if name is None else repr(name), type(value).__name__
-            missing = f"{part} of the path {path!r} is missing on {kind}{items}"
-            raise AttributeError(missing) from error
+            raise AttributeError(f"{part} of the path {path!r} is missing on {kind}{items}") from error
     return value
 
 

@@ -76,8 +76,7 @@ class ProcessHandle(Handle):
                 except OSError:
                     self._sock.close()
                     raise
-                arenas = arena.fd, self._reader.fd
-                fds = [worker_sock.fileno(), setup.fileno(), *arenas, *_STANDARD_STREAMS, *job.fds]
+                fds = [worker_sock.fileno(), setup.fileno(), arena.fd, self._reader.fd, *_STANDARD_STREAMS, *job.fds]
                 server.send("start", self.ready.number, name, fds=fds)
         self.thread = threading.Thread(target=self._follow, name=f"{name} is followed", daemon=True)
         self.thread.start()
