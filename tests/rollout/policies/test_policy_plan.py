@@ -18,6 +18,7 @@ from tensordict.nn import (
     ProbabilisticTensorDictModule,
     ProbabilisticTensorDictSequential,
     TensorDictModule,
+    TensorDictModuleBase,
     TensorDictSequential,
     WrapModule,
 )
@@ -133,11 +134,10 @@ def with_egreedy():
     return TensorDictSequential(rl.QValueActor(nn.Linear(4, 3), in_keys=["observation"], spec=OneHot(3)), greedy)
 
 
-def with_noise():
+def with_noise(kind=rl.AdditiveGaussianModule, **options):
     from torchrl.data import Bounded
 
-    spec = Bounded(-1, 1, (2,))
-    noise = rl.AdditiveGaussianModule(spec=spec, sigma_init=0.3, sigma_end=0.3)
+    noise = kind(spec=Bounded(-1, 1, (2,)), **options)
     return TensorDictSequential(rl.Actor(nn.Linear(4, 2)), noise)
 
 
@@ -157,6 +157,20 @@ class Named(TensorDictModule):
 
     def helper(self):
         return 1
+
+
+class Backwards(TensorDictModuleBase):
+    """Gives its entries in the order of its calls: the private one moves to the front when it is there."""
+
+    in_keys, out_keys = ("observation",), ("action", "_sum")
+
+    def forward(self, td):
+        earlier = td.get("_sum", torch.zeros(td["observation"].shape))
+        return TensorDict({"_sum": earlier + td["observation"], "action": earlier[..., :2]}, td.batch_size)
+
+
+def reordered():
+    return TensorDictSequential(TensorDictModule(torch.tanh, ["observation"], ["h"]), Backwards())
 
 
 def dropping():
@@ -229,7 +243,9 @@ KNOWN = {
         BOX,
     ),
     "egreedy": (with_egreedy, ONE_HOT),
-    "noise": (with_noise, BOX),
+    "noise": (lambda: with_noise(sigma_init=0.3, sigma_end=0.3), BOX),
+    "noise that goes on": (lambda: with_noise(rl.OrnsteinUhlenbeckProcessModule), BOX),
+    "noise in another order": (reordered, BOX),
     "own forward": (
         lambda: TensorDictSequential(
             TensorDictModule(nn.Linear(4, 4), in_keys=["observation"], out_keys=["h"]),

@@ -169,13 +169,31 @@ class PlannedCall:
             if difference is None:
                 if self._setting.hands_on and trial.compare(partial(self._call_after, trial.outputs)) is not None:
                     return trial.answer, "it reads its outputs of the step before"
-                return trial.answer, PolicyPlan(self._setting.keys, [*trial.outputs], tracer)
+                plan = PolicyPlan(self._setting.keys, [*trial.outputs], tracer)
+                return trial.answer, self._difference_with_private(modules, trial.outputs, inputs, plan) or plan
             if tracer.untraceable is not None:
                 unknown.append(tracer.untraceable)
             elif uses_formulas:
                 uses_formulas = False
             else:
                 return trial.answer, difference
+
+    def _difference_with_private(
+        self, modules: Sequence[nn.Module], outputs: State, inputs: Sequence[Tensor | None], plan: PolicyPlan
+    ) -> str | None:
+        """Make a second call, with the private entries of the first, and return how the plan differs."""
+        if not (private := self._setting.private):
+            return None
+        pairs = zip(self._setting.keys, inputs, strict=True)
+        later = _Trial(
+            modules,
+            self._plain,
+            self._setting,
+            [outputs[key].clone() if key in private else value for key, value in pairs],
+        )
+        difference = later.compare(self._within(plan) if plan.reads_mode else plan)
+        later.rewind()
+        return difference and f"with its private entries, {difference}"
 
     def _call_after(self, outputs: State, inputs: Sequence[Tensor | None]) -> State:
         """Call the policy where a step before has left other outputs, and return all entries."""
@@ -226,12 +244,16 @@ class _Trial:
         entries = entries_of(self.answer) if self.can_repeat else {}
         self.outputs: State = {key: value for key, value in entries.items() if setting.is_output(key)}
 
-    def compare(self, run: Callable[[Sequence[Tensor | None]], State]) -> str | None:
-        """Call `run` with the inputs, from the states before the call, and return how it differs; `None` if not."""
-        inputs = [None if value is None else value.clone() for value in self._given]
+    def rewind(self) -> None:
+        """Restore the states before the call."""
         self._before.restore()
         if self._setting.owns_generators:
             self._generators.restore()
+
+    def compare(self, run: Callable[[Sequence[Tensor | None]], State]) -> str | None:
+        """Call `run` with the inputs, from the states before the call, and return how it differs; `None` if not."""
+        inputs = [None if value is None else value.clone() for value in self._given]
+        self.rewind()
         try:
             outputs = run(inputs)
         except Exception as error:  # noqa: BLE001  the policy did not raise
