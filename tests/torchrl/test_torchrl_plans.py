@@ -46,7 +46,7 @@ from torchrl.envs import (
     VecNorm,
     VecNormV2,
 )
-from torchrl.modules import OrnsteinUhlenbeckProcessModule, ProbabilisticActor
+from torchrl.modules import GRUModule, LSTMModule, OrnsteinUhlenbeckProcessModule, ProbabilisticActor
 from torchrl_differences import order_of
 
 from swath import Collector, MultiSyncCollector
@@ -515,6 +515,38 @@ def test_an_env_that_raises_is_reported_and_continues(monkeypatch, plans):
         assert collector.stats()["fragments_lost"] == 1
     assert first["next", "truncated"].sum() == 5
     assert second["next", "truncated"].sum() in (5, 6)
+
+
+def recurrent(kind):
+    module = kind(input_size=3, hidden_size=5, in_key="observation", out_key="features")
+    return TensorDictSequential(module, linear(5, "features"))
+
+
+@pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
+@pytest.mark.parametrize("copies", [0, 1, 3])
+@pytest.mark.parametrize(
+    ("transforms", "options"),
+    [
+        (["limit"], {}),
+        (["init", "limit"], {"init_random_frames": FRAMES}),
+        (["limit"], {"compact_obs": True}),
+        ([], {"max_frames_per_traj": 6}),
+        (["init"], {"reset_at_each_iter": True}),
+    ],
+    ids=str,
+)
+def test_recurrent_state_that_the_collector_supplies(monkeypatch, kind, copies, transforms, options):
+    make = lambda: (build("pendulum", transforms, copies)[0], recurrent(kind))
+    require_equal(monkeypatch, make, **options)
+
+
+def test_recurrent_state_goes_on_where_a_plan_ends(monkeypatch):
+    def change(collector, number):
+        if number == 1:
+            collector.env.append_transform(Plus(["reward"], ["reward"]))
+
+    make = lambda: (build("pendulum", ["limit"], 3)[0], recurrent(LSTMModule))
+    require_equal(monkeypatch, make, "the transform Plus is not in the table of plans", between=change)
 
 
 @pytest.mark.parametrize("copies", [0, 3])

@@ -198,14 +198,14 @@ class PlannedRows(Rows):
     def batch(self, extras: Mapping[Key, torch.Tensor], *, compact: bool) -> Any:
         """Return the batch `[*B, T]` with further entries."""
         shape, (observed, outputs) = (*self.batch_shape, self.reward.shape[1]), self.entries
-        leaves = [*zip((*observed, *outputs), (*self.observation, *self.outputs), strict=True)]
-        if not compact:
-            leaves += zip(map(under_next, observed), self.next_observation, strict=True)
+        following = () if compact else zip(map(under_next, observed), self.next_observation, strict=True)
+        leaves = [*zip((*observed, *outputs), (*self.observation, *self.outputs), strict=True), *following]
         tensors = {key: _tensor(leaf, *shape, *leaf.shape[2:]) for key, leaf in leaves}
         ends = zip(keys.FLAGS, (self.last, self.terminated, self.truncated), strict=True)
         for name, array in ((keys.REWARD, self.reward), *ends):
             tensors[keys.NEXT, name] = _tensor(array, *shape, 1)
-        tensors |= {name: torch.zeros((*shape, 1), dtype=torch.bool) for name in keys.FLAGS}
+        supplied = [under_next(keys.IS_INIT)] if keys.IS_INIT in outputs else []
+        tensors |= {key: torch.zeros((*shape, 1), dtype=torch.bool) for key in (*keys.FLAGS, *supplied)}
         names = [*[None] * len(self.batch_shape), keys.TIME]
         return in_order(TensorDict({**tensors, **extras}, batch_size=shape, names=names), self.order)
 

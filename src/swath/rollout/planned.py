@@ -15,10 +15,11 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, TypeVar
 
+import torch
 from tensordict import TensorDictBase
 from tensordict.nn import TensorDictModuleBase
 
-from swath.keys import ACTION, FLAGS, NEXT, REWARD, Key, as_key, as_tuple, is_private
+from swath.keys import ACTION, FLAGS, IS_INIT, NEXT, REWARD, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.buffer import Buffer, PlannedRows, set_all
 from swath.rollout.hosts.base import ArraySpec, Host, first_env
 from swath.rollout.hosts.plan import PlanHost
@@ -63,10 +64,11 @@ class Planned:
         options: BindingOptions,
     ) -> None:
         require_known_policy(policy, bound)
-        self._plain, self._order, self.host = host, batch_order(host, policy), plan_of_env(host)
-        self._plain_policy = bound
+        self._plain, self.host = host, plan_of_env(host)
+        self._bound = bound
         self._leaves = self.host.load(root)
         self.policy = plan_of_policy(policy, bound, root, self.host.spec, self._leaves, options)
+        self._order = (*batch_order(host, policy), *self.policy.memory.shown, under_next(IS_INIT))
         self._buffer: Buffer | None = None
 
     def is_valid(self) -> bool:
@@ -83,16 +85,28 @@ class Planned:
     @contextmanager
     def continuing(self, state: LoopState) -> Iterator[tuple[Host, Actor, LoopState]]:
         """Continue a run in the body, with this host, policy and state; set the state of the run after it."""
-        pending = self._plain.pending_resets(state.ended_envs)
-        stage, memory = LoopState(self.host.load(state.observation[0]), pending), self.policy.memory
-        kept = self._plain_policy.private_entries(state.observation[0])
+        memory, plain, lead = self.policy.memory, self._bound, self._bound.spec.batch_shape
+        pending = self._begin_others(plain, state.ended_envs, self._plain.pending_resets(state.ended_envs))
+        stage, kept = (
+            LoopState(self.host.load(state.observation[0]), pending),
+            plain.private_entries(state.observation[0]),
+        )
         memory.kept = [kept.get(key) for key in memory.private]
+        memory.leaves = [leaf.reshape(-1, *leaf.shape[len(lead) :]) for leaf in plain.memory.leaves]
         try:
             yield self.host, self.policy, stage
         finally:
-            root, kept = self.host.dump(), dict(zip(memory.private, memory.kept, strict=True))
-            self._plain_policy.set_private_entries(root, kept)
-            state.observation, state.ended_envs = [root], self.host.pending_resets(stage.ended_envs)
+            root, ended = self.host.dump(), stage.ended_envs
+            pending = self._begin_others(self.policy, ended, self.host.pending_resets(ended))
+            plain.set_private_entries(root, dict(zip(memory.private, memory.kept, strict=True)))
+            plain.memory.leaves = [leaf.reshape(*lead, *leaf.shape[1:]) for leaf in memory.leaves]
+            state.observation, state.ended_envs = [root], pending
+
+    @staticmethod
+    def _begin_others(policy: BoundPolicy, ended: Sequence[int], pending: Sequence[int]) -> Sequence[int]:
+        """Reset the recurrent state of envs that have begun another episode; return those that have not."""
+        policy.begin([env for env in ended if env not in pending])
+        return pending
 
 
 class Plans:
@@ -217,27 +231,30 @@ def plan_of_policy(
     # TorchRL leaves the outputs in the root of the next step, where the policy may read them.
     earlier = with_other_values({key: answer.get(key) for key in bound.forms})
     later_answer, later_draws = _call_copy(policy, bound, set_all(root.clone(), earlier), options)
-    private = {key: answer.get(key) for key in keys_of(answer) if is_private(key) and root.get(key, None) is None}
     with _preserving(options):
         planned = bind(policy, spec_for(bound, spec), leaves, options)
         states = GeneratorStates(options.device)
     if options.owns_generators and not (states.equals(draws) and states.equals(later_draws)):
         raise NoPlan("the policy draws other random numbers in a plan")
-    if {*planned.keys} != {*bound.forms} or {*planned.memory.private} != private.keys():
-        written, by_plan = [*bound.forms, *private], [*planned.keys, *planned.memory.private]
+    memory, private = (
+        planned.memory,
+        {key for key in keys_of(answer) if is_private(key) and root.get(key, None) is None},
+    )
+    if {*planned.keys} != {*bound.forms, *memory.keys} or {*memory.private} != private:
+        written, by_plan = [*bound.forms, *memory.keys, *private], [*planned.keys, *memory.private]
         raise NoPlan(f"the policy writes {written}, in a plan {by_plan}")
     require_same("the policy's", planned.keys, planned.example, answer)
     require_same("after another step the policy's", planned.keys, planned.example, later_answer)
-    if private:
-        answer, draws = _call_copy(policy, bound, set_all(root.clone(), private), options)
-        planned.memory.kept = [private[key].clone() for key in planned.memory.private]
-        with _preserving(options):
-            outputs = planned(leaves)
+    if memory.keys or private:
+        answer, draws = _call_copy(policy, bound, root, options, n_later=2)
+        with _preserving(options), torch.no_grad():
+            planned = bind(policy, spec_for(bound, spec), leaves, options)
+            outputs = [planned(leaves) for _ in range(2)][-1]
             states = GeneratorStates(options.device)
         if options.owns_generators and not states.equals(draws):
-            raise NoPlan("with its private entries the policy draws other random numbers in a plan")
-        require_same("with its private entries the policy's", planned.keys, outputs, answer)
-        planned.memory.kept = [None] * len(private)
+            raise NoPlan("with its state the policy draws other random numbers in a plan")
+        require_same("with its state the policy's", planned.keys, outputs, answer)
+        planned.restart(range(spec.num_envs))
     return planned
 
 
@@ -290,19 +307,19 @@ def require_known_policy(policy: Any, bound: TensorDictPolicy) -> None:
     if not isinstance(policy, TensorDictModuleBase) or bound.draw is not None:
         raise NoPlan(f"the policy {type(policy).__name__} is no TensorDict module")
     observed = {*bound.spec.observation_keys}
-    if foreign := [key for key in policy.in_keys if as_key(as_tuple(key)) not in observed]:
+    if foreign := [key for key in policy.in_keys if as_key(as_tuple(key)) not in {*observed, *bound.memory.keys}]:
         raise NoPlan(f"the policy reads {foreign}, which are no observations")
     written = {as_key(as_tuple(key)) for key in policy.out_keys}
     if overwritten := [*written & (observed | {*FLAGS, REWARD, NEXT})]:
         raise NoPlan(f"the policy overwrites {overwritten}")
-    if bound.memory.keys:
-        raise NoPlan("the policy has recurrent state")
 
 
 def _call_copy(
-    policy: Any, bound: TensorDictPolicy, root: TensorDictBase, options: BindingOptions
+    policy: Any, bound: TensorDictPolicy, root: TensorDictBase, options: BindingOptions, *, n_later: int = 0
 ) -> tuple[TensorDictBase, GeneratorStates]:
     """Call a copy of a policy with a root as TorchRL does; return its answer and the generators' states after it.
+
+    Further calls, `n_later` of them, get the state that the ones before have written.
 
     Raises:
         NoPlan: the call changes the policy, or functions of the policy may keep something of their calls.
@@ -310,8 +327,12 @@ def _call_copy(
     modules_of(policy)
     trial = copy.deepcopy(policy, {id(tensor): tensor for tensor in policy.parameters()})
     before = Attributes(modules_of(trial))
-    with _preserving(options):
-        answer = TensorDictPolicy(trial, bound.spec, [root.clone()], replace(options, plans=False)).example[0]
+    with _preserving(options), torch.no_grad():
+        copied = TensorDictPolicy(trial, bound.spec, [root.clone()], replace(options, plans=False))
+        answer, kept = copied.example[0], dict[Key, Any]()
+        for _ in range(n_later):
+            answer = copied([set_all(root.clone(), kept)])[0]
+            kept = copied.private_entries(answer)
         draws = GeneratorStates(options.device)
     after = Attributes(modules_of(trial))
     if not (before.has_same_values(after) and before.has_same_buffers(after)):
