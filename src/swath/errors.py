@@ -113,18 +113,18 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn(message, category, stacklevel=3)
 
 
-def warn_of_no_effect(setting: str, why: str) -> None:
+def warn_of_no_effect(setting: str, reason: str) -> None:
     """Give one `NoEffectWarning` per setting and process."""
     if setting not in _warned_of:
         _warned_of.add(setting)
-        warn(f"{setting} has no effect here: {why}", NoEffectWarning)
+        warn(f"{setting} has no effect here: {reason}", NoEffectWarning)
 
 
 _warned_of: set[str] = set()
 
 
 @contextmanager
-def noted(source: str) -> Iterator[None]:
+def note_source(source: str) -> Iterator[None]:
     """Add a note with the source of an exception."""
     try:
         yield

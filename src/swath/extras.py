@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 
-def need(module: str, *, extra: str, why: str) -> ModuleType:
+def import_optional(module: str, *, extra: str, purpose: str) -> ModuleType:
     """Import an optional module.
 
     Raises:
@@ -17,4 +17,4 @@ def need(module: str, *, extra: str, why: str) -> ModuleType:
     except ModuleNotFoundError as missing:
         if missing.name is None or missing.name.partition(".")[0] != module.partition(".")[0]:
             raise
-        raise ImportError(f'{module} is needed {why}: pip install "swath[{extra}]"', name=module) from None
+        raise ImportError(f'{module} is needed {purpose}: pip install "swath[{extra}]"', name=module) from None

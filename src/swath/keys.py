@@ -69,7 +69,7 @@ def keys_of(name: str, value: Any) -> list[Key]:
     return [as_key(as_tuple(key)) for key in keys]
 
 
-def nested(items: Iterable[tuple[Key, Any]]) -> dict[str, Any]:
+def nest_entries(items: Iterable[tuple[Key, Any]]) -> dict[str, Any]:
     """Return nested dicts with these entries: `("a", "b")` is the entry `"b"` of the dict at `"a"`."""
     root: dict[str, Any] = {}
     for key, value in items:
@@ -86,7 +86,7 @@ def under_next(key: Key) -> tuple[str, ...]:
     return (NEXT, *as_tuple(key))
 
 
-def in_order(td: Any, order: Iterable[Key]) -> Any:
+def order_entries(td: Any, order: Iterable[Key]) -> Any:
     """Return a TensorDict with these entries first, in this order; the entries are not copied."""
     paths = [*map(as_tuple, td.keys(include_nested=True))]
     groups = {path[:depth] for path in paths for depth in range(1, len(path))}

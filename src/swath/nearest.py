@@ -21,8 +21,8 @@ SYNONYMS = (("num_workers", "num_collectors"), ("num_envs", "envs_per_worker"))
 def suggestion(name: str, names: Collection[str]) -> str:
     """Return the end of a message, `; did you mean 'envs'?`, if one of the names is near or a synonym; else `""`."""
     synonyms = [other for group in SYNONYMS if name in group for other in group if other in names]
-    near = synonyms or get_close_matches(name, names, n=1, cutoff=0.7)
-    return f"; did you mean {near[0]!r}?" if near else ""
+    matches = synonyms or get_close_matches(name, names, n=1, cutoff=0.7)
+    return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
 def unexpected(owner: str, name: str, names: Collection[str]) -> TypeError:
@@ -42,10 +42,10 @@ def with_options(
         kind: the options class.
         documented: the options class for the signature in the documentation; by default `kind`.
     """
-    shown = inspect.getattr_static(documented or kind, "__init__")
+    constructor = inspect.getattr_static(documented or kind, "__init__")
 
     def decorate(method: Callable[[S, T], R]) -> Callable[Concatenate[S, P], R]:
-        @wraps(shown, assigned=())
+        @wraps(constructor, assigned=())
         @wraps(method)
         def call(self: S, /, *args: P.args, **keywords: P.kwargs) -> R:
             require_fit(self, method, inspect.signature(kind), args, keywords)

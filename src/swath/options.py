@@ -21,8 +21,8 @@ def count(name: str, value: object, *, minimum: int | None = 1) -> int:
         ValueError: no integer, or less than `minimum`.
     """
     if isinstance(value, bool) or not hasattr(value, "__index__"):
-        wanted = "an integer" if minimum is None else f"an integer of at least {minimum}"
-        raise ValueError(f"{name}={value!r} is of type {type(value).__name__}; it must be {wanted}")
+        expected = "an integer" if minimum is None else f"an integer of at least {minimum}"
+        raise ValueError(f"{name}={value!r} is of type {type(value).__name__}; it must be {expected}")
     number = int(value.__index__())
     if minimum is not None and number < minimum:
         raise ValueError(f"{name}={number} must be at least {minimum}")

@@ -14,7 +14,7 @@ import cloudpickle
 _DEEPEST = 20
 
 
-def pickled(value: Any) -> bytes:
+def pickle_value(value: Any) -> bytes:
     """Pickle a value by cloudpickle.
 
     Raises:
@@ -73,14 +73,14 @@ def _parts(value: Any) -> Iterator[tuple[str, Any]]:
 def _variables(function: FunctionType) -> Iterator[tuple[str, Any]]:
     """Yield the values that a function refers to: variables of outer functions, globals, and defaults."""
     code = function.__code__
-    where = f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
+    place = f"{function.__qualname__} ({code.co_filename}:{code.co_firstlineno})"
     for name, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
         with suppress(ValueError):  # the variable has no value yet
-            yield f"the variable {name!r} of {where}", cell.cell_contents
+            yield f"the variable {name!r} of {place}", cell.cell_contents
     for name in {*_names(code)} & function.__globals__.keys():
-        yield f"the global variable {name!r} of {where}", function.__globals__[name]
+        yield f"the global variable {name!r} of {place}", function.__globals__[name]
     for value in (*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()):
-        yield f"a default of {where}", value
+        yield f"a default of {place}", value
 
 
 def _names(code: CodeType) -> Iterator[str]:

@@ -14,7 +14,7 @@ from pathlib import Path
 import gymnasium as gym, numpy as np, torch
 from swath import Collector, Evaluator, MultiAsyncCollector, MultiSyncCollector, WorkerSet
 from swath.errors import Closed
-from swath.report.atomic import replacing
+from swath.report.atomic import replace_atomically
 from swath.rollout_workers import RandomPolicy
 from swath.workers.process.backend import ProcessBackend
 
@@ -142,7 +142,7 @@ with MultiSyncCollector([Forking] * 2, None, frames_per_batch=24, create_env_kwa
 """,
     "draft": """
 path = Path("file.txt")
-with replacing(path) as draft:
+with replace_atomically(path) as draft:
     draft.write_text("whole")
     pid = os.fork()
     if pid == 0:

@@ -37,11 +37,11 @@ def run(arguments: Sequence[str]) -> int:
     traceback if an env or a policy raised; Ctrl-C is one line and code 130.
     """
     try:
-        command, bound, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
-        code: int | None = command(*bound.args, **bound.kwargs)
+        command, bound_arguments, _ = app.parse_args(list(arguments), exit_on_error=False, print_error=False)
+        code: int | None = command(*bound_arguments.args, **bound_arguments.kwargs)
     except CycloptsError as error:
-        where = " ".join(("swath", *(error.command_chain or ()), "--help"))
-        return _print_error(f"{' '.join(str(error).split())}; {where} lists the options", USAGE)
+        help_command = " ".join(("swath", *(error.command_chain or ()), "--help"))
+        return _print_error(f"{' '.join(str(error).split())}; {help_command} lists the options", USAGE)
     except RunError as error:
         return _print_error(str(error), error.code)
     except KeyboardInterrupt:

@@ -53,7 +53,7 @@ def bench(
     batch: options.Count = 2048,
     rounds: options.Count = 3,
     seconds: Annotated[float, Parameter(group=options.OPTIONS)] = 1.0,
-    env_kwargs: options.Words | None = None,
+    env_kwargs: options.KeyValues | None = None,
     out: Annotated[Path | None, Parameter(group=options.FILES, show_default=False)] = None,
 ) -> int:
     """Measure the frames per second of an env and a policy in many settings, and name the best setting.
@@ -75,7 +75,7 @@ def bench(
         env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
         out: File for the figures, in CSV.
     """
-    places, kwargs = backends.split(","), options.read_values(env_kwargs or {})
+    places, kwargs = backends.split(","), options.parse_values(env_kwargs or {})
     if not {*places} <= {*get_args(Place)}:
         raise UsageError(f"--backends {backends} must be of {', '.join(get_args(Place))}, with commas between")
     make, console = find_env(env, kwargs), options.start_console()

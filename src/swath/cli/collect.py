@@ -21,7 +21,16 @@ from rich.console import Console
 
 from swath.cli.failure import HINT, OK, StopRequest, UsageError, run_errors, usage_errors
 from swath.cli.naming import find_checkpoint, find_env, lock_folder
-from swath.cli.options import FILES, OPTIONS, CollectionConfig, Count, WorkersOptions, flag, read_values, start_console
+from swath.cli.options import (
+    FILES,
+    OPTIONS,
+    CollectionConfig,
+    Count,
+    WorkersOptions,
+    option_name,
+    parse_values,
+    start_console,
+)
 
 if TYPE_CHECKING:
     from swath.report.datasets import DatasetManifest
@@ -89,7 +98,7 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
         out: Folder of the dataset. If its name ends in .parquet it gets Parquet files, otherwise memory-mapped
             TensorDicts.
     """
-    values: dict[str, Any] = {**options, "env_kwargs": read_values(options.get("env_kwargs", {}))}
+    values: dict[str, Any] = {**options, "env_kwargs": parse_values(options.get("env_kwargs", {}))}
     config = CollectConfig(env, **values)
     policy_id = "random"
     if config.policy is not None:
@@ -117,20 +126,20 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
             "env_kwargs": config.env_kwargs or None,
             "keep_float64": config.keep_float64 or None,
         }
-        found = DatasetManifest.read(out) if (out / NAME).is_file() else None
-        if found is not None:
+        manifest = DatasetManifest.read(out) if (out / NAME).is_file() else None
+        if manifest is not None:
             for name, value in settings.items():
-                if (stored := found.settings.get(name)) != value:
-                    way_out = "repeat the options to extend it, or choose another --out"
-                    raise UsageError(f"--out {out} has data of {flag(name)} {stored}, not {value}; {way_out}")
-            if found.frames > config.frames:
-                raise UsageError(f"--out {out} has {found.frames:,} frames; give more with --frames")
+                if (stored := manifest.settings.get(name)) != value:
+                    advice = "repeat the options to extend it, or choose another --out"
+                    raise UsageError(f"--out {out} has data of {option_name(name)} {stored}, not {value}; {advice}")
+            if manifest.frames > config.frames:
+                raise UsageError(f"--out {out} has {manifest.frames:,} frames; give more with --frames")
     code = OK
-    if found is None or found.frames < config.frames:
+    if manifest is None or manifest.frames < config.frames:
         with run_errors(env, lambda: "the same command continues"), lock_folder(out, "swath collect"):
-            code, found = _collect(config, policy, out, settings, console)
-    parts = f"{len(found.parts)} part{'' if len(found.parts) == 1 else 's'}"
-    contents = f"{found.frames:,} frames, {found.episodes:,} ended episodes, {parts}"
+            code, manifest = _collect(config, policy, out, settings, console)
+    parts = f"{len(manifest.parts)} part{'' if len(manifest.parts) == 1 else 's'}"
+    contents = f"{manifest.frames:,} frames, {manifest.episodes:,} ended episodes, {parts}"
     console.print(f"{out}: {contents}\nto read: swath.report.datasets.open_dataset({str(out)!r})", soft_wrap=True)
     return code
 
@@ -182,10 +191,10 @@ def _collect(
             show()
             if writer.manifest.frames >= config.frames or stop.requested:
                 break
-    now, seconds = writer.manifest.frames, time.monotonic() - began
-    rate = (now - before) / seconds
-    console.print(f"collected {now - before:,} frames in {duration(seconds)}, {rate:,.0f} frames/s", soft_wrap=True)
-    if now >= config.frames:
+    frames, seconds = writer.manifest.frames, time.monotonic() - began
+    rate = (frames - before) / seconds
+    console.print(f"collected {frames - before:,} frames in {duration(seconds)}, {rate:,.0f} frames/s", soft_wrap=True)
+    if frames >= config.frames:
         return OK, writer.manifest
-    console.print(f"stopped at {now:,} frames; the same command continues", soft_wrap=True)
+    console.print(f"stopped at {frames:,} frames; the same command continues", soft_wrap=True)
     return stop.exit_code, writer.manifest

@@ -23,7 +23,7 @@ from cyclopts import Parameter
 from swath.cli.bench import frames_per_second
 from swath.cli.failure import FAILED, OK, one_line, run_errors, usage_errors, user_traceback
 from swath.cli.naming import RunFolder, find_env
-from swath.cli.options import OPTIONS, RAY, Backend, Count, Text, Words, read_values, start_console
+from swath.cli.options import OPTIONS, RAY, Backend, Count, KeyValues, Text, parse_values, start_console
 from swath.errors import NonFinite
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -63,7 +63,7 @@ def doctor(
     policy: Text | None = None,
     workers: Count = 1,
     backend: Backend | None = None,
-    env_kwargs: Words | None = None,
+    env_kwargs: KeyValues | None = None,
     as_json: Annotated[bool, Parameter(name="--json", group=OPTIONS, negative="", show_default=False)] = False,
 ) -> int:
     """Check an env, a policy, this machine and Ray, or files, and say how to mend mistakes.
@@ -80,7 +80,7 @@ def doctor(
         env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
         as_json: Print the findings as JSON, for scripts.
     """
-    kwargs = read_values(env_kwargs or {})
+    kwargs = parse_values(env_kwargs or {})
     files = _files_in(Path(env))
     make = None if files else find_env(env, kwargs)
     console = start_console(stderr=as_json)  # stdout gets only JSON
@@ -174,8 +174,8 @@ def _check(env: Any) -> Iterator[Finding]:
         has_shape = observation.shape == space.shape and observation.dtype.kind == space.dtype.kind
         fits = has_shape and bool(((observation >= space.low) & (observation <= space.high)).all())
         if observation.dtype != space.dtype or not fits:
-            actual, stated = _array_words(observation, observation), _array_words(space.low, space.high)
-            value = f"observations are {actual}, their space says {stated}"
+            actual, stated_text = _array_words(observation, observation), _array_words(space.low, space.high)
+            value = f"observations are {actual}, their space says {stated_text}"
             if not fits:
                 yield Finding(ERROR, "interface", value, "return values of the space, or correct the space")
                 return
@@ -210,11 +210,11 @@ def check_seeds(make: Any) -> Iterator[Finding]:
 
 def check_pickling(make: Any, actor: Any) -> Iterator[Finding]:
     """Find objects that cannot travel to workers in other processes."""
-    from swath.pickles import pickled
+    from swath.pickles import pickle_value
 
     for subject, value in {"the env's maker": make, "the policy": actor}.items():
         try:
-            pickled(value)
+            pickle_value(value)
         except TypeError as error:
             move = "create the object that cannot be pickled inside the function, which runs in the worker"
             yield Finding(ERROR, "pickling", f"{subject} cannot be pickled: {error}", move)
@@ -256,10 +256,10 @@ def check_versions() -> Iterator[Finding]:
     requirements = re.findall(r"^([\w.-]+)[^>;\n]*>=\s*([\d.]+)(.*)", "\n".join(requires("swath") or ()), re.MULTILINE)
     for package, minimum, condition in requirements:
         with suppress(PackageNotFoundError):
-            have = version(package)
-            if _numbers(have) < _numbers(minimum) and not re.search(r"extra == .(dev|docs)", condition):
+            installed = version(package)
+            if _numbers(installed) < _numbers(minimum) and not re.search(r"extra == .(dev|docs)", condition):
                 move = f'pip install --upgrade "{package}>={minimum}"'
-                yield Finding(WARNING if "extra" in condition else ERROR, package, f"{have} is too old", move)
+                yield Finding(WARNING if "extra" in condition else ERROR, package, f"{installed} is too old", move)
 
 
 def check_torchrl() -> Iterator[Finding]:
@@ -297,10 +297,10 @@ def check_memory() -> Iterator[Finding]:
     if not SHM.is_dir() or find_spec("ray") is None:
         return
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    free, wanted = shutil.disk_usage(SHM).free, min(int(memory * STORE_SHARE), STORE_MAX_BYTES)
-    if free < wanted:
-        move = f"start the container with --shm-size={wanted / 2**30:.1f}g: Ray keeps fragments on disk otherwise"
-        yield Finding(WARNING, str(SHM), f"{free / 2**20:,.0f} MiB free, Ray takes {wanted / 2**20:,.0f}", move)
+    free, needed = shutil.disk_usage(SHM).free, min(int(memory * STORE_SHARE), STORE_MAX_BYTES)
+    if free < needed:
+        move = f"start the container with --shm-size={needed / 2**30:.1f}g: Ray keeps fragments on disk otherwise"
+        yield Finding(WARNING, str(SHM), f"{free / 2**20:,.0f} MiB free, Ray takes {needed / 2**20:,.0f}", move)
 
 
 def check_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -> Iterator[Finding]:

@@ -78,9 +78,9 @@ def evaluate(
         console.print(comparison_table(comparison, results[1].returns - results[0].returns))
         console.print(comparison.verdict("A", "B"), soft_wrap=True)
     else:
-        now, stored = results[0], runs[0].progress.evaluation
-        results_by_name = {"now": now}
-        if stored is not None and stored.step == now.step and stored.seeds.tolist() == now.seeds.tolist():
+        result, stored = results[0], runs[0].progress.evaluation
+        results_by_name = {"now": result}
+        if stored is not None and stored.step == result.step and stored.seeds.tolist() == result.seeds.tolist():
             results_by_name["stored"] = stored
         console.print(f"{env}, {names[0]}", soft_wrap=True)
         console.print(parts.eval_table(results_by_name))
@@ -88,7 +88,7 @@ def evaluate(
             text = "not compared with the stored evaluation, which is of other episodes or of other weights"
             console.print(text, soft_wrap=True)
         elif stored is not None:
-            same = stored.returns.tolist() == now.returns.tolist()
+            same = stored.returns.tolist() == result.returns.tolist()
             console.print("every episode as stored" if same else "not as stored; other versions, device or machine?")
     if video is not None:
         with run_errors(env), usage_errors():

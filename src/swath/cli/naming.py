@@ -1,6 +1,6 @@
 """Names on the command line: envs, modules, folders of runs.
 
-CartPole-v1          an id of Gymnasium's
+CartPole-v1          an id of Gymnasium
 ALE/Pong-v5          an Atari game, with the usual preprocessing
 module:Corridor-v0   an id that importing the module registers
 module:Corridor      a class, or a function that makes an env
@@ -21,15 +21,15 @@ from pathlib import Path
 from typing import Any
 
 from swath.cli.failure import UsageError, command_line, usage_errors, with_traceback
-from swath.extras import need
+from swath.extras import import_optional
 from swath.nearest import suggestion
-from swath.report.atomic import locked
+from swath.report.atomic import try_lock
 
 FRAMES_IN_A_STACK = 4
 
 
 def find_env(name: str, kwargs: Mapping[str, Any]) -> Any:
-    """Return the env that a name means: an id of Gymnasium's, or a callable that makes it.
+    """Return the env of a name: an id of Gymnasium, or a function that makes the env.
 
     Args:
         name: see the module.
@@ -53,10 +53,10 @@ def find_env(name: str, kwargs: Mapping[str, Any]) -> Any:
     if name.startswith("ALE/"):
         return partial(make_atari_env, name, **kwargs)
     try:
-        found = spec(identifier) if "-v" in identifier else None
+        env_spec = spec(identifier) if "-v" in identifier else None
     except Error as unknown:
         raise UsageError(f"{name}: {unknown}") from None
-    if found is not None and "mujoco" in str(found.entry_point):
+    if env_spec is not None and "mujoco" in str(env_spec.entry_point):
         return partial(make_mujoco_env, name, os.getpid(), **kwargs)
     return partial(make, name, **kwargs) if kwargs else name
 
@@ -67,16 +67,16 @@ def make_atari_env(name: str, **kwargs: Any) -> Any:
 
     from swath.rollout.hosts.sources import Source, make_env
 
-    need("cv2", extra="atari", why=f"for {name}")
+    import_optional("cv2", extra="atari", purpose=f"for {name}")
     game = make_env(Source(name, {"frameskip": 1, **kwargs}))
     return FrameStackObservation(AtariPreprocessing(game), FRAMES_IN_A_STACK)
 
 
 def make_mujoco_env(name: str, process: int, **kwargs: Any) -> Any:
-    """Make an env of MuJoCo; its warnings are printed once, in this process alone."""
+    """Make a MuJoCo env. Print each of its warnings once, and only in the process with the id `process`."""
     from gymnasium import make
 
-    mujoco = need("mujoco", extra="mujoco", why=f"for {name}")
+    mujoco = import_optional("mujoco", extra="mujoco", purpose=f"for {name}")
     mujoco.set_mju_user_warning(_print_once if os.getpid() == process else str)
     return make(name, **kwargs)
 
@@ -87,7 +87,7 @@ def _print_once(warning: str) -> None:
 
 
 def import_object(name: str) -> Any:
-    """Return the object that `module:name` means.
+    """Import the object at `module:name`.
 
     Raises:
         UsageError: the module or the name does not exist.
@@ -101,7 +101,7 @@ def import_object(name: str) -> Any:
 
 
 def _import_module(module: str, name: str) -> Any:
-    """Import a module, also of the current folder, which this process and all workers search as `python -m` does."""
+    """Import a module, installed or in the current folder; add that folder to `sys.path`, as `python -m` does."""
     if (folder := str(Path.cwd())) not in sys.path:
         sys.path.insert(0, folder)
     try:
@@ -112,23 +112,23 @@ def _import_module(module: str, name: str) -> Any:
         raise with_traceback(f"{name}: {module} cannot be imported", error) from error
 
 
-def resume_line(env: str, path: Path) -> str:
+def resume_command(env: str, path: Path) -> str:
     """Return the command that continues a run; the user has to name a module again."""
     return command_line("train", *([env] if ":" in env else []), "--resume", path)
 
 
 class RunFolder:
-    """The paths of one run's files.
+    """The paths of the files of one run.
 
     Attributes:
         path: the folder.
-        metrics: every number of the run, a row per update.
+        metrics: all numbers of the run, one row per update.
         events: the same for TensorBoard.
         checkpoint: the latest state.
         best: the state with the best evaluation.
         curve: the learning curve.
-        video: a film of the final policy.
-        summary: the run in figures.
+        video: a video of the final policy.
+        summary: the numbers that sum up the run.
     """
 
     def __init__(self, path: Path) -> None:
@@ -140,19 +140,19 @@ class RunFolder:
     def resume_hint(self, env: str) -> str:
         """Describe how to continue a run in this env that ended early."""
         if self.checkpoint.is_file():
-            return f"{resume_line(env, self.path)} continues from the last checkpoint"
+            return f"{resume_command(env, self.path)} continues from the last checkpoint"
         return "there is no checkpoint to continue from: start again"
 
 
-def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
+def make_run_folder(out: Path | None, env: str, seed: int) -> RunFolder:
     """Make the folder of a new run: `out`, or the first free one of `runs/<env>-seed<seed>`, `…-2`, `…-3`.
 
     Raises:
         UsageError: `out` is not empty, or the folder cannot be made.
     """
     if out is None:
-        first = Path("runs") / f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
-        paths = (first if number == 1 else first.with_name(f"{first.name}-{number}") for number in count(1))
+        base = Path("runs") / f"{env.replace('/', '-').replace(':', '-')}-seed{seed}"
+        paths = (base if number == 1 else base.with_name(f"{base.name}-{number}") for number in count(1))
         out = next(path for path in paths if not path.exists())
     with usage_errors("--out: "):
         out.mkdir(parents=True, exist_ok=True)
@@ -162,7 +162,7 @@ def new_folder(out: Path | None, env: str, seed: int) -> RunFolder:
 
 
 def find_checkpoint(path: Path) -> Path:
-    """Return the checkpoint that a file or a run's folder means.
+    """Return the checkpoint of a run's folder, or the file itself.
 
     Raises:
         UsageError: there is no checkpoint.
@@ -175,14 +175,14 @@ def find_checkpoint(path: Path) -> Path:
 
 @contextmanager
 def lock_folder(folder: Path, command: str) -> Iterator[None]:
-    """Lock a folder against other processes within the block, where there are locks.
+    """Lock a folder against other processes within the block, if its disk supports locks.
 
     Raises:
         UsageError: another process has the lock, or the folder cannot be made.
     """
     with usage_errors("--out: "):
         folder.mkdir(parents=True, exist_ok=True)
-    with locked(folder) as is_locked:
+    with try_lock(folder) as is_locked:
         if is_locked is False:
             raise UsageError(f"another `{command}` is at work in {folder}; wait for it, or give another folder")
         yield

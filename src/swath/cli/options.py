@@ -19,10 +19,12 @@ from swath.options import OnEnvError
 
 INLINE, THREAD, PROCESS, RAY, NONE = "inline", "thread", "process", "ray", "none"
 
-OPTIONS, EVALUATION, FILES = (Group(name, sort_key=at) for at, name in enumerate(("Options", "Evaluation", "Files")))
+OPTIONS, EVALUATION, FILES = (
+    Group(name, sort_key=place) for place, name in enumerate(("Options", "Evaluation", "Files"))
+)
 
 
-def read_count(_type: Any, tokens: Sequence[Token]) -> int:
+def parse_count(_type: Any, tokens: Sequence[Token]) -> int:
     """Parse `100000`, `100_000` or `1e5`."""
     value = float(tokens[0].value)
     if not value.is_integer():
@@ -30,10 +32,10 @@ def read_count(_type: Any, tokens: Sequence[Token]) -> int:
     return int(value)
 
 
-Count = Annotated[int, Parameter(group=OPTIONS, converter=read_count, validator=Number(gte=1))]
-FromZero = Annotated[int, Parameter(group=OPTIONS, converter=read_count, validator=Number(gte=0))]
+Count = Annotated[int, Parameter(group=OPTIONS, converter=parse_count, validator=Number(gte=1))]
+FromZero = Annotated[int, Parameter(group=OPTIONS, converter=parse_count, validator=Number(gte=0))]
 Text = Annotated[str, Parameter(group=OPTIONS, show_default=False)]
-Words = Annotated[dict[str, str], Parameter(group=OPTIONS, show_default=False)]
+KeyValues = Annotated[dict[str, str], Parameter(group=OPTIONS, show_default=False)]
 Backend = Annotated[Literal["inline", "thread", "process", "ray"], Parameter(group=OPTIONS, show_choices=False)]
 
 
@@ -48,7 +50,7 @@ class WorkersOptions(TypedDict, total=False):
     seed: FromZero
     device: Text
     threads: Count
-    env_kwargs: Words
+    env_kwargs: KeyValues
     env_processes: Count
     on_env_error: Annotated[OnEnvError, Parameter(group=OPTIONS, show_choices=False)]
 
@@ -96,7 +98,7 @@ class CollectionConfig:
 
     @property
     def place(self) -> str:
-        """Describe the workers."""
+        """Describe the workers: see `describe_workers`."""
         return describe_workers(self.backend, self.workers, self.envs)
 
 
@@ -119,7 +121,7 @@ class RunConfig(CollectionConfig):
             less often where that would take too long.
         eval_episodes: episodes of an evaluation.
         eval_backend: place of the evaluations, which run during the training; `"none"` for no evaluations.
-        video: whether to film the final policy.
+        video: whether to make a video of the final policy.
         log: further logs than `metrics.csv`, as on the command line; `None`: TensorBoard, if it is installed.
         ppo: settings of the learner that differ from the defaults for the env, by name.
 
@@ -141,9 +143,11 @@ class RunConfig(CollectionConfig):
             UsageError: an option that the run fixes has another value.
         """
         for name in FIXED_BY_RUN:
-            fixed = getattr(self, name)
-            if (value := changes.get(name, fixed)) != fixed:
-                raise UsageError(f"{flag(name)} {value} is {fixed} in the run that --resume names; leave it out")
+            old_value = getattr(self, name)
+            if (value := changes.get(name, old_value)) != old_value:
+                raise UsageError(
+                    f"{option_name(name)} {value} is {old_value} in the run that --resume names; leave it out"
+                )
         return replace(self, **changes)
 
 
@@ -163,19 +167,19 @@ def parse_logs(text: str | None) -> dict[str, str]:
     return {name: setting for name, _, setting in split}
 
 
-def read_values(texts: Mapping[str, str]) -> dict[str, Any]:
+def parse_values(texts: Mapping[str, str]) -> dict[str, Any]:
     """Parse values as Python literals, or else as texts; names get underscores."""
-    return {name.replace("-", "_"): _value(text) for name, text in texts.items()}
+    return {name.replace("-", "_"): _parse_value(text) for name, text in texts.items()}
 
 
-def _value(text: str) -> Any:
+def _parse_value(text: str) -> Any:
     try:
         return ast.literal_eval(text.capitalize() if text.lower() in {"true", "false", "none"} else text)
     except (ValueError, SyntaxError):
         return text
 
 
-def flag(name: str) -> str:
+def option_name(name: str) -> str:
     """Return the spelling of an option on the command line."""
     return "ENV" if name == "env" else "--" + name.replace("_", "-")
 

@@ -239,18 +239,18 @@ class SavedRun:
         return policy
 
 
-def require_safe_env(saved: SavedRun, named: str | None, move: str) -> None:
+def require_safe_env(saved: SavedRun, env: str | None, move: str) -> None:
     """Refuse to import a module because a file names it; an id that is registered imports none.
 
     Args:
         saved: the checkpoint.
-        named: the env that the user names, or `None`.
+        env: the env that the user names, or `None`.
         move: a command line that names it.
 
     Raises:
         UsageError: the checkpoint names a module, and the user names no env.
     """
-    if named is None and ":" in saved.config.env:
+    if env is None and ":" in saved.config.env:
         cause = f"{saved.file} names {saved.config.env}, and a file must not choose which code runs"
         raise UsageError(f"{cause}; if it is yours, name it again: {move}")
 

@@ -31,9 +31,9 @@ from swath.cli.parts import SavedRun, Spaces
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.evaluation.evaluator import Evaluator
 from swath.evaluation.result import EvalResult
-from swath.extras import need
+from swath.extras import import_optional
 from swath.learn import PPO, LearnerConfig, default_config
-from swath.report.atomic import replacing
+from swath.report.atomic import replace_atomically
 from swath.report.display import Display
 from swath.report.sinks import draw_curve
 from swath.seeds import derive
@@ -94,7 +94,7 @@ class Run:
 
     def __init__(self, config: options.RunConfig, saved: SavedRun | None, stack: ExitStack) -> None:
         for name in options.MODULES.keys() & options.parse_logs(config.log):
-            need(options.MODULES[name], extra=name, why=f"for --log {name}")
+            import_optional(options.MODULES[name], extra=name, purpose=f"for --log {name}")
         torch.set_num_threads(config.threads)
         spaces, self._step_limit = parts.describe_env(config.env, config.env_kwargs)
         root = derive(config.seed, "next")
@@ -191,10 +191,10 @@ class Run:
     def _show(self, losses: dict[str, float]) -> dict[str, Any]:
         """Show the progress of the run, and return the collector's numbers."""
         stats = self.collector.stats("both")
-        shown = {short: losses[name] for name, short in SHOWN.items() if name in losses}
+        shown_losses = {short: losses[name] for name, short in SHOWN.items() if name in losses}
         seconds = self.progress.evaluation_seconds - self._seconds_evaluated_before
-        further = {"total_frames": self._end, "seconds_evaluating": seconds}
-        self._display.show({**stats, **further}, shown)
+        changes = {"total_frames": self._end, "seconds_evaluating": seconds}
+        self._display.show({**stats, **changes}, shown_losses)
         return stats
 
     def _can_afford_evaluation(self) -> bool:
@@ -245,9 +245,9 @@ class Run:
         while self._rows:
             row, result = self._rows[0], None
             if evaluator := row.evaluator:
-                at = f"{row.progress.frames:,} frames"
+                moment = f"{row.progress.frames:,} frames"
                 if wait:
-                    self._display.set_activity(f"waiting for the evaluation at {at}")
+                    self._display.set_activity(f"waiting for the evaluation at {moment}")
                 try:
                     result = evaluator.wait() if wait else evaluator.poll()
                     if result is None:
@@ -255,7 +255,7 @@ class Run:
                 except Exception as error:
                     if self.config.on_env_error == "raise" and not isinstance(error, EVALUATION_FAILURES):
                         raise
-                    self._display.print(f"no evaluation at {at}: {failure.one_line(error)}")
+                    self._display.print(f"no evaluation at {moment}: {failure.one_line(error)}")
             self._write(self._rows.popleft(), result)
 
     def _write(self, row: PendingRow, result: EvalResult | None) -> None:
@@ -273,9 +273,9 @@ class Run:
             self._sink.log(row.progress.frames, row.metrics)
         if row.state is not None:
             of_evaluations = ("evaluation", "best", "evaluation_frames", "evaluation_seconds")
-            now = replace(row.progress, **{name: getattr(progress, name) for name in of_evaluations})
+            row_progress = replace(row.progress, **{name: getattr(progress, name) for name in of_evaluations})
             for file in (self.folder.best, self.folder.checkpoint) if is_best else (self.folder.checkpoint,):
-                parts.save_run(file, row.state, now)
+                parts.save_run(file, row.state, row_progress)
 
     def _write_summary(self) -> None:
         """Write the summary; numbers that are not finite become null."""
@@ -297,7 +297,7 @@ class Run:
             "config": vars(self.config),
             "versions": parts.versions(),
         }
-        with replacing(self.folder.summary) as draft:
+        with replace_atomically(self.folder.summary) as draft:
             draft.write_text(json.dumps(summary, indent=2, allow_nan=False) + "\n", encoding="utf-8")
 
 
@@ -321,7 +321,7 @@ def run_training(
     if path is not None:
         with failure.usage_errors():
             saved = parts.open_run(naming.find_checkpoint(path))
-        parts.require_safe_env(saved, changes.get("env"), naming.resume_line(saved.config.env, path))
+        parts.require_safe_env(saved, changes.get("env"), naming.resume_command(saved.config.env, path))
         config, done = saved.config.with_changes(changes), saved.progress.frames
         if done >= config.frames:
             cause = f"{done:,} of {config.frames:,} frames are done; give more with --frames"
@@ -331,7 +331,7 @@ def run_training(
         with failure.usage_errors():
             run = Run(config, saved, stack)
         old = None if saved is None else naming.RunFolder(saved.file.parent)
-        folder = old if old and out is None else naming.new_folder(out, config.env, config.seed)
+        folder = old if old and out is None else naming.make_run_folder(out, config.env, config.seed)
         if old and out is not None and old.metrics.is_file():
             shutil.copyfile(old.metrics, folder.metrics)
         with naming.lock_folder(folder.path, "swath train"):
@@ -339,13 +339,13 @@ def run_training(
     if run.is_finished and run.progress.evaluation:
         console.print(parts.eval_table({f"at {run.progress.evaluation.step:,} frames": run.progress.evaluation}))
     if not run.is_finished:
-        command = naming.resume_line(config.env, folder.path)
+        command = naming.resume_command(config.env, folder.path)
         console.print(f"stopped at {run.progress.frames:,} frames; to continue:\n  {command}\n", soft_wrap=True)
     names = "  ".join(sorted(file.name for file in folder.path.iterdir()))
     console.print(f"results in {folder.path}:\n  {names}", soft_wrap=True)
     if run.is_finished:
-        again = ["--env", config.env] if ":" in config.env else []
-        console.print(f"to evaluate it: {failure.command_line('eval', folder.path, *again)}", soft_wrap=True)
+        env_arguments = ["--env", config.env] if ":" in config.env else []
+        console.print(f"to evaluate it: {failure.command_line('eval', folder.path, *env_arguments)}", soft_wrap=True)
     return code
 
 

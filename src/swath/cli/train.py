@@ -42,7 +42,7 @@ class TrainOptions(options.WorkersOptions, total=False):
             [default: tensorboard, if it is installed]
     """
 
-    ppo: options.Words
+    ppo: options.KeyValues
     eval_every: Annotated[options.FromZero, Parameter(group=options.EVALUATION)]
     eval_episodes: Annotated[options.Count, Parameter(group=options.EVALUATION)]
     eval_backend: Annotated[
@@ -73,7 +73,7 @@ def train(
             simulators are not saved, so episodes begin again.
     """
     changes: dict[str, Any] = {**settings, **({} if env is None else {"env": env})}
-    changes |= {name: options.read_values(changes[name]) for name in ("ppo", "env_kwargs") if name in changes}
+    changes |= {name: options.parse_values(changes[name]) for name in ("ppo", "env_kwargs") if name in changes}
     config = None
     if resume is not None:
         find_checkpoint(resume)

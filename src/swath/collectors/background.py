@@ -70,8 +70,8 @@ class Background:
                 if not idle:
                     self.resume()
         if not idle:
-            why = f"the batch in progress was not written within {timeout} s; collection goes on, pause again later"
-            raise WorkerLate(why, workers=(0,), deadline=timeout)
+            message = f"the batch in progress was not written within {timeout} s; collection goes on, pause again later"
+            raise WorkerLate(message, workers=(0,), deadline=timeout)
         self.raise_error()
 
     def resume(self) -> None:

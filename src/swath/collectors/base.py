@@ -23,7 +23,7 @@ from swath.collectors.service import CollectorService, assemble
 from swath.collectors.state import facts_of, saved_fleet, status_line
 from swath.collectors.weights import weights_of
 from swath.errors import warn
-from swath.group.group import viewed
+from swath.group.group import select_view
 from swath.options import count, deadline, seconds
 from swath.report.display import Progress, as_progress
 from swath.seeds import derive
@@ -52,14 +52,14 @@ def weak_call(method: Callable[[], None]) -> Callable[[], None]:
     reference = weakref.WeakMethod(method)
 
     def call() -> None:
-        if (bound := reference()) is not None:
-            bound()
+        if (bound_method := reference()) is not None:
+            bound_method()
 
     return call
 
 
 class BaseCollector(ABC):
-    """Base of all collectors; none derives from another. After shutdown all methods but facts raise `Closed`.
+    """Base of all collectors. After shutdown only `stats()`, `repr` and properties work; all else raises `Closed`.
 
     Weights are published from any thread, before, during and between draws.
     """
@@ -131,12 +131,14 @@ class BaseCollector(ABC):
         try:
             return self.collection.draw()
         except StopIteration as error:  # it would end the user's loop as if the run were complete
-            raised = RuntimeError("an env, the policy, a hook or the postproc raised StopIteration; catch it there")
+            runtime_error = RuntimeError(
+                "an env, the policy, a hook or the postproc raised StopIteration; catch it there"
+            )
             for note in getattr(error, "__notes__", ()):
-                raised.add_note(note)
-            raise raised from error
+                runtime_error.add_note(note)
+            raise runtime_error from error
 
-    def _saved(self) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
+    def _saved_states(self) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
         """Return the state of every worker, and the counters of all."""
         self._require_ready()
         return saved_fleet(self.collection)
@@ -234,7 +236,7 @@ class BaseCollector(ABC):
             warn("policy_weights= is now policy_or_weights=", DeprecationWarning)
         forms = {"policy_or_weights": policy_or_weights, "policy_weights": policy_weights, "weights": weights}
         models = weights_of(model_id, {**forms, "policy": policy, "weights_dict": weights_dict})
-        patience = deadline("timeout_s", timeout_s)
+        limit = deadline("timeout_s", timeout_s)
         self._require_ready()
         updater = self.collection.weights.updater
         if updater is None:
@@ -248,7 +250,7 @@ class BaseCollector(ABC):
             with self.collection.weights.one_version():
                 updater.push_weights(models[POLICY], worker_ids)
         if wait:
-            self.collection.weights.wait(worker_ids, patience)
+            self.collection.weights.wait(worker_ids, limit)
 
     def publish_weights(self, weights: Any, *, worker_ids: Any = None, model_id: str = POLICY) -> int:
         """Publish weights without the weight updater.
@@ -266,7 +268,7 @@ class BaseCollector(ABC):
         return self.collection.weights.publish({model_id: weights}, worker_ids)
 
     def receive_weights(self, policy_or_weights: Any = None, *, weights: Any = None, policy: Any = None) -> None:
-        """Bring weights into this collector.
+        """Fetch weights from receivers, or publish weights.
 
         With registered receivers: take the newest of each; without newer weights do nothing, at once. Without
         receivers: publish the argument without the updater, or call `update_policy_weights_()`, or do nothing without a
@@ -392,7 +394,7 @@ class BaseCollector(ABC):
                 self._background.stop(timeout)
 
     def is_running(self) -> bool:
-        """Return whether it collects in the background, or is paused."""
+        """Return whether the collector collects in the background, or is paused there."""
         return self._background.running
 
     def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
@@ -406,15 +408,15 @@ class BaseCollector(ABC):
         return call_at(self, attr_path, args, kwargs)
 
     def getattr_env(self, name: str) -> Any:
-        """Return an attribute of the first worker's env; of the first of several copies."""
+        """Return an attribute of the first worker's env; of several copies, of the first one."""
         return self.collection.open_group.call_first("cascade_execute", "getattr_env", name)
 
     def getattr_policy(self, name: str) -> Any:
-        """An attribute of the first worker's policy."""
+        """Return an attribute of the first worker's policy."""
         return self.collection.open_group.call_first("cascade_execute", "getattr_policy", name)
 
     def getattr_rb(self, name: str) -> Any:
-        """An attribute of the replay buffer."""
+        """Return an attribute of the replay buffer."""
         self.collection.access.require_open()
         return follow(self.collection.buffer, name)
 
@@ -493,25 +495,27 @@ class BaseCollector(ABC):
     @property
     def device(self) -> Devices:
         """Return the argument `device`."""
-        return self._one_or_all([worker.options.devices.common for worker in self.collection.jobs.requests.values()])
+        return self._first_or_list([worker.options.devices.common for worker in self.collection.jobs.requests.values()])
 
     @property
     def env_device(self) -> Devices:
         """Return the device of envs."""
         described = self.collection.jobs.described.values()
-        return self._one_or_all([worker.env_device or torch.device("cpu") for worker in described])
+        return self._first_or_list([worker.env_device or torch.device("cpu") for worker in described])
 
     @property
     def policy_device(self) -> Devices:
         """Return the device of policies; `None` if it was not set and their weights are on the CPU."""
-        return self._one_or_all([worker.policy_device for worker in self.collection.jobs.described.values()])
+        return self._first_or_list([worker.policy_device for worker in self.collection.jobs.described.values()])
 
     @property
     def storing_device(self) -> Devices:
         """Return the device of batches; `None` sets no device."""
-        return self._one_or_all([worker.options.devices.storing for worker in self.collection.jobs.requests.values()])
+        return self._first_or_list(
+            [worker.options.devices.storing for worker in self.collection.jobs.requests.values()]
+        )
 
-    def _one_or_all(self, devices: Sequence[torch.device | None]) -> Devices:
+    def _first_or_list(self, devices: Sequence[torch.device | None]) -> Devices:
         return devices[0] if self.collection.options.in_process else list(devices)
 
     def stats(self, workers: str = "aggregate", timeout: float = 10.0) -> dict[str, Any]:  # noqa: ARG002  never waits
@@ -521,7 +525,7 @@ class BaseCollector(ABC):
             workers: `"aggregate"`, `"per_worker"` or `"both"`.
             timeout: has no effect.
         """
-        return viewed(workers, *facts_of(self.collection, self._background))
+        return select_view(workers, *facts_of(self.collection, self._background))
 
     def __len__(self) -> int:
         """Return the number of batches of the run.
@@ -550,7 +554,7 @@ class LocalCollector(BaseCollector):
     """Base of collectors whose workers are on this machine."""
 
     def shutdown(self, timeout: float | None = None, close_env: bool = True, raise_on_error: bool = True) -> None:
-        """Stop at the next step, close the envs, end workers and background thread. Twice is fine; from any thread.
+        """Stop at the next step, close the envs, end workers and background thread. Any thread may call it again.
 
         Args:
             timeout: seconds to wait for steps in progress and for envs to close; `None` for 10. Workers elsewhere are
@@ -567,9 +571,9 @@ class LocalCollector(BaseCollector):
         """
         if not (close_env or self.collection.options.in_process):
             raise RuntimeError("close_env=False: the envs live in the workers and end with them; leave it out")
-        patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
+        limit = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
         try:
-            self._end(patience, close_env=close_env)
+            self._end(limit, close_env=close_env)
         except Exception:
             if raise_on_error:
                 raise

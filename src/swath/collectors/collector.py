@@ -16,7 +16,7 @@ from swath import collectors
 from swath.collectors.base import LocalCollector
 from swath.collectors.jobs import worker_requests
 from swath.collectors.options import AnyOptions, CollectorOptions, whole_number, with_method
-from swath.collectors.remote import ArgLists, KwargLists, call_at, follow, paired
+from swath.collectors.remote import ArgLists, KwargLists, call_at, follow, pair_arguments
 from swath.collectors.state import load_fleet
 from swath.nearest import with_options
 
@@ -120,8 +120,8 @@ class Collector(InThisProcess):
         if len(envs) != 1:
             hint = "envs_per_worker builds it several times; MultiSyncCollector takes one for each worker"
             raise ValueError(f"a Collector takes exactly one env source, got {len(envs)}; {hint}")
-        stopping = with_method("interruptor", options.interruptor, "collection_stopped")
-        interrupted = None if stopping is None else stopping.collection_stopped
+        interruptor = with_method("interruptor", options.interruptor, "collection_stopped")
+        interrupted = None if interruptor is None else interruptor.collection_stopped
         shares = [options.frames_per_batch]
         self._begin(options, worker_requests(options, envs, options.policy, shares, interrupted=interrupted))
 
@@ -140,7 +140,7 @@ class Collector(InThisProcess):
         Raises:
             Exception: what stopped the background thread.
         """
-        workers, counters = self._saved()
+        workers, counters = self._saved_states()
         return OrderedDict({**workers[0], **counters})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
@@ -185,7 +185,7 @@ class Collector(InThisProcess):
             ValueError: the lists are not of the same length.
         """
         with self.collection.access.control():
-            return [call_at(self, method_name, *call) for call in paired(list_of_args, list_of_kwargs, 1)]
+            return [call_at(self, method_name, *call) for call in pair_arguments(list_of_args, list_of_kwargs, 1)]
 
     @property
     def env(self) -> Any:

@@ -16,7 +16,7 @@ from tensordict import LazyStackedTensorDict, TensorDictBase
 
 from swath.collectors.messages import Description, Head, Tally, WriteRequest, head_of
 from swath.collectors.options import Hooks, Trajectories
-from swath.errors import noted, warn
+from swath.errors import note_source, warn
 from swath.group.group import Counters, Request
 from swath.keys import MASK, TIME, TRAJ_IDS, drop_private, is_private
 from swath.options import TrajFormat
@@ -78,7 +78,7 @@ class Delivery:
                 finished = self._finish(part)
                 self.require_open()
                 if self.buffer is not None:
-                    with noted(f"extend() of the replay buffer{self.note}"):
+                    with note_source(f"extend() of the replay buffer{self.note}"):
                         self.buffer.extend(fit_to_buffer(self.buffer, finished, by_frame=not self.trajectories.split))
                 written += 1
         finally:
@@ -100,14 +100,14 @@ class Delivery:
                 if batch.device is not None:
                     postproc.to(batch.device)
                 self._moved_postproc = postproc
-            with noted("postproc"):
+            with note_source("postproc"):
                 batch = postproc(batch)
             if batch is None:
                 raise TypeError("postproc returned None; it must return the batch to be delivered")
         if self._may_have_private and isinstance(batch, TensorDictBase):
             drop_private(batch)
         if self.hooks.after is not None:
-            with noted("post_collect_hook"):
+            with note_source("post_collect_hook"):
                 self.hooks.after(batch)
         return batch
 
@@ -206,7 +206,7 @@ class Joiner:
     reuses_arrays: bool = False
 
     def __post_init__(self) -> None:
-        available = {device: _available(device) for device in dict.fromkeys(self.devices)}
+        available = {device: _available_device(device) for device in dict.fromkeys(self.devices)}
         self.devices = [available[device] for device in self.devices]
         if self.joins_workers and len(set(self.devices)) > 1:
             self.devices = [CPU]
@@ -240,11 +240,11 @@ def _stack(bodies: Sequence[Any], layout: Layout) -> Any:
     if all(isinstance(body, Fragment) for body in bodies):
         return join_envs(bodies).to_tensordict(replace(layout, batch_shape=(len(bodies), *layout.batch_shape)))
     batches = [body.to_tensordict(layout) if isinstance(body, Fragment) else body for body in bodies]
-    together = LazyStackedTensorDict.maybe_dense_stack(batches, dim=0)
-    if isinstance(together, LazyStackedTensorDict):
-        together = LazyStackedTensorDict(*[batch.clone() for batch in batches], stack_dim=0)
-    together.refine_names(..., TIME)
-    return together
+    stack = LazyStackedTensorDict.maybe_dense_stack(batches, dim=0)
+    if isinstance(stack, LazyStackedTensorDict):
+        stack = LazyStackedTensorDict(*[batch.clone() for batch in batches], stack_dim=0)
+    stack.refine_names(..., TIME)
+    return stack
 
 
 def join_envs(fragments: Sequence[Fragment]) -> Fragment:
@@ -281,7 +281,7 @@ def _final_rows(all_rows: Sequence[Any]) -> dict[str, Any]:
     return {"ends_at": (envs, steps), "final": [*map(concatenate, zip(*finals, strict=True))]}
 
 
-def _available(device: torch.device | None) -> torch.device | None:
+def _available_device(device: torch.device | None) -> torch.device | None:
     try:
         torch.empty(0, device=device)
     except (RuntimeError, AssertionError):  # what torch raises if it does not have it, or was not built for it

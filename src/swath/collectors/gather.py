@@ -405,16 +405,16 @@ class AsReady:
                 if not has_reply:
                     self._give_up(request)
         while ready := [request for request in group.open_requests() if request.reply is not None]:
-            chosen = min(ready, key=lambda request: self._last_turn.get(request.worker, -1))
-            if not group.drop_if_stale(chosen):
+            next_request = min(ready, key=lambda request: self._last_turn.get(request.worker, -1))
+            if not group.drop_if_stale(next_request):
                 self._turn += 1
-                self._last_turn[chosen.worker] = self._turn
-                chosen.being_delivered = True
-                return [chosen]
-            group.close(chosen)
-            self._deliver_next_of.add(chosen.worker)
-            if chosen.worker in group.fleet.up:
-                self._request(chosen.worker)
+                self._last_turn[next_request.worker] = self._turn
+                next_request.being_delivered = True
+                return [next_request]
+            group.close(next_request)
+            self._deliver_next_of.add(next_request.worker)
+            if next_request.worker in group.fleet.up:
+                self._request(next_request.worker)
         return None
 
     def put_back(self, requests: Collection[Request]) -> None:

@@ -15,12 +15,12 @@ from uuid import uuid4
 import torch
 from torch import nn
 
-from swath.collectors.messages import Description, Pickled, Seeding, WorkerRequest, WriteRequest, unpickled
+from swath.collectors.messages import Description, Pickled, Seeding, WorkerRequest, WriteRequest, unpickle
 from swath.collectors.options import LISTED_BY_WORKER, WORKER_DEFAULTS, AnyOptions, Hooks, WorkerOptions
 from swath.collectors.remote import PUBLIC, Responder
 from swath.collectors.worker import Worker
 from swath.options import count
-from swath.pickles import pickled
+from swath.pickles import pickle_value
 from swath.rollout.episodes.statistics import MAX_WORKERS
 from swath.rollout.hosts.parallel import env_processes
 from swath.rollout.hosts.sources import Source
@@ -193,7 +193,7 @@ def _pickled_once(done: dict[int, Pickled], value: Any, name: str, instead: str)
     """
     if id(value) not in done:
         try:
-            done[id(value)] = Pickled(pickled(move_to_device(value, torch.device("cpu"))))
+            done[id(value)] = Pickled(pickle_value(move_to_device(value, torch.device("cpu"))))
         except TypeError as error:
             raise TypeError(f"{name} {type(value).__name__} cannot be pickled ({error}); pass {instead}") from error
     return done[id(value)]
@@ -328,8 +328,8 @@ def build_worker(request: WorkerRequest) -> Responder:
     Raises:
         ValueError: it differs from its earlier lives.
     """
-    source = replace(request.source, env=unpickled(request.source.env))
-    worker = (request.make or Worker)(replace(request, source=source, policy=unpickled(request.policy)))
+    source = replace(request.source, env=unpickle(request.source.env))
+    worker = (request.make or Worker)(replace(request, source=source, policy=unpickle(request.policy)))
     expected = request.expected_description
     difference = "" if expected is None else expected.difference(worker.describe())
     if difference:

@@ -63,9 +63,9 @@ class Description:
         if shapes[0] != shapes[1]:
             return f"envs of batch shape {list(shapes[1])}, not {list(shapes[0])}"
         for key in {**self.signature, **other.signature}:
-            mine, theirs = self.signature.get(key, "missing"), other.signature.get(key, "missing")
-            if mine != theirs:
-                return f"entry {key!r} is {theirs}, not {mine}"
+            form, other_form = self.signature.get(key, "missing"), other.signature.get(key, "missing")
+            if form != other_form:
+                return f"entry {key!r} is {other_form}, not {form}"
         return ""
 
 
@@ -274,6 +274,6 @@ class Pickled:
         return pickle.loads(self.data)  # noqa: S301  it was pickled here
 
 
-def unpickled(value: Any) -> Any:
+def unpickle(value: Any) -> Any:
     """Return a copy of a `Pickled` value; return any other value itself."""
     return value() if isinstance(value, Pickled) else value

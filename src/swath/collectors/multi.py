@@ -13,7 +13,7 @@ from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
 from swath.collectors.jobs import sources_of, spread, worker_requests
 from swath.collectors.options import AnyOptions, MultiOptions
-from swath.collectors.remote import TRAJ_POOL, ArgLists, KwargLists, paired, require_parts
+from swath.collectors.remote import TRAJ_POOL, ArgLists, KwargLists, pair_arguments, require_parts
 from swath.collectors.state import COUNTERS, load_fleet
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
@@ -64,7 +64,7 @@ class ManyWorkers(BaseCollector):
             WorkerLate: a worker did not answer in time, or did not come back.
         """
         group, workers = self.collection.open_group, sorted(self.collection.jobs.described)
-        entries = paired(list_of_args, list_of_kwargs, len(workers))
+        entries = pair_arguments(list_of_args, list_of_kwargs, len(workers))
         if len(entries) != len(workers):
             raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(entries)}")
         pairs = zip(workers, entries, strict=True)
@@ -234,7 +234,7 @@ class MultiCollector(OneOfTwo):
             WorkerLate: a worker did not answer in time.
             Exception: what stopped the background thread.
         """
-        workers, counters = self._saved()
+        workers, counters = self._saved_states()
         for part in workers.values():
             del part[TRAJ_POOL]
         return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | counters)

@@ -25,7 +25,7 @@ from swath.collectors.options import WORKER_DEFAULTS, AnyOptions, Hooks, LocalOp
 from swath.collectors.remote import LIFE, WEIGHTS, Responder
 from swath.collectors.service import add_workers
 from swath.collectors.state import load_fleet
-from swath.extras import need
+from swath.extras import import_optional
 from swath.keys import TRAJ_IDS, VERSION
 from swath.nearest import with_options
 from swath.options import Survival, count, seconds
@@ -214,11 +214,11 @@ def nest_collector(
     keywords = {name: value for name, value in changed.items() if value is not WORKER_DEFAULTS[name]}
     keywords.pop("storing_device", None)  # the driver moves batches
     if issubclass(kind, MultiCollector):
-        patience = survival.fragment_timeout_s
+        limit = survival.fragment_timeout_s
         keywords |= {
             "num_workers": number,
             "restarts": survival.restarts,
-            "fragment_timeout_s": None if patience is None else patience / 2,
+            "fragment_timeout_s": None if limit is None else limit / 2,
             "placement_timeout_s": survival.placement_timeout_s,
         }
     elif request.options.on_env_error == "restart":
@@ -343,8 +343,8 @@ class RayCollector(ManyWorkers):
         if kind is not Collector:
             if local.trajectories.per_batch is not None:
                 self._require_plain("trajs_per_batch")
-            further = [{name: setting[name] for name in setting.keys() - LOCAL_OPTIONS} for setting in settings]
-            pairs = zip(workers, further, strict=True)
+            inner_options = [{name: setting[name] for name in setting.keys() - LOCAL_OPTIONS} for setting in settings]
+            pairs = zip(workers, inner_options, strict=True)
             workers = [nest_collector(kind, worker, rest, per_actor, options.survival) for worker, rest in pairs]
         self._begin(local, workers)
 
@@ -414,7 +414,7 @@ class RayCollector(ManyWorkers):
             WorkerLate: a worker did not answer in time.
             Exception: what stopped the background thread.
         """
-        workers, counters = self._saved()
+        workers, counters = self._saved_states()
         return [OrderedDict(part, coordinator=counters) for part in workers.values()]
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], strict: bool = True) -> None:
@@ -451,12 +451,12 @@ class RayCollector(ManyWorkers):
             ValueError: `timeout` is not a finite number of seconds; nothing has happened.
             Exception: what `env.close()` raised.
         """
-        patience = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
+        limit = SHUTDOWN_S if timeout is None else seconds("timeout", timeout)
         try:
-            self._end(patience)
+            self._end(limit)
         finally:
             if shutdown_ray:
-                need("ray", extra="ray", why="for RayCollector").shutdown()
+                import_optional("ray", extra="ray", purpose="for RayCollector").shutdown()
 
     async def async_shutdown(self, shutdown_ray: bool = False) -> None:
         """Call `shutdown` without blocking the event loop."""
@@ -550,7 +550,7 @@ def _with_env_creator(source: Any) -> Any:
     Raises:
         ImportError: TorchRL is not installed.
     """
-    creator = need("torchrl.envs", extra="torchrl", why="for use_env_creator").EnvCreator
+    creator = import_optional("torchrl.envs", extra="torchrl", purpose="for use_env_creator").EnvCreator
     if isinstance(source, list | tuple):
         return [_with_env_creator(entry) for entry in source]
     is_env = hasattr(source, "step") and not isinstance(source, type)

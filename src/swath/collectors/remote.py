@@ -1,4 +1,4 @@
-"""The base of what answers a collection in a worker: `Worker` (`worker.py`), or a whole collector (`ray_collector.py`).
+"""Base of the classes that answer a collector in its workers: `Worker`, and `RemoteCollector` on Ray.
 
     describe()        ─▶ Description
     collect(request)  ─▶ hook ─▶ fragment ─▶ hook ─▶ Parcel(Head, arrays) | Error
@@ -31,7 +31,7 @@ from swath.workers.outcome import Error
 from swath.workers.packing import Parcel
 
 # Python 3.11 counts the depth of `ast.parse` once for all threads: two at once can end in a SystemError.
-_PARSING = threading.Lock()
+_PARSE_LOCK = threading.Lock()
 
 # The positional and the keyword arguments of several calls of a method.
 ArgLists: TypeAlias = Sequence[Sequence[Any]] | None
@@ -42,7 +42,7 @@ _PATH = rf"(?!\.)(?:{_PART})+"
 
 
 def follow(root: Any, path: str) -> Any:
-    """Return what the path leads to from `root`.
+    """Return the object at the end of a path from `root`.
 
     Raises:
         AttributeError: a part is missing; the message names it.
@@ -51,7 +51,7 @@ def follow(root: Any, path: str) -> Any:
     if re.fullmatch(_PATH, path) is None:
         raise ValueError(f"{path!r} is no path: write names, dots and [literal], as in 'policy.layers[0].weight'")
     value = root
-    parts = [(name, None) if name else (None, _literal(item, path)) for name, item in re.findall(_PART, path)]
+    parts = [(name, None) if name else (None, _parse_literal(item, path)) for name, item in re.findall(_PART, path)]
     for name, item in parts:
         try:
             value = getattr(value, name) if name else value[item]
@@ -63,21 +63,23 @@ def follow(root: Any, path: str) -> Any:
 
 
 def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
-    """Call what the path leads to; return it if it cannot be called.
+    """Call the object at the end of a path; return the object if it cannot be called.
 
     Raises:
         AttributeError: a part is missing.
         ValueError: arguments for something that cannot be called.
     """
-    found = follow(root, path)
-    if callable(found):
-        return found(*args, **kwargs)
+    target = follow(root, path)
+    if callable(target):
+        return target(*args, **kwargs)
     if args or kwargs:
-        raise ValueError(f"{path!r} is of type {type(found).__name__}, which takes no arguments")
-    return found
+        raise ValueError(f"{path!r} is of type {type(target).__name__}, which takes no arguments")
+    return target
 
 
-def paired(list_of_args: ArgLists, list_of_kwargs: KwargLists, n: int) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
+def pair_arguments(
+    list_of_args: ArgLists, list_of_kwargs: KwargLists, n: int
+) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
     """Return the arguments of each call; of `n` calls without arguments if there are no lists.
 
     Raises:
@@ -91,9 +93,9 @@ def paired(list_of_args: ArgLists, list_of_kwargs: KwargLists, n: int) -> list[t
     return list(zip(list_of_args or [()] * lengths[0], list_of_kwargs or [{}] * lengths[0], strict=True))
 
 
-def _literal(text: str, path: str) -> Any:
+def _parse_literal(text: str, path: str) -> Any:
     try:
-        with _PARSING:
+        with _PARSE_LOCK:
             return ast.literal_eval(text)
     except (ValueError, SyntaxError) as error:
         raise ValueError(f"[{text}] in the path {path!r} is no literal") from error
@@ -107,7 +109,7 @@ PUBLIC = (
 
 
 class Responder(Member):
-    """Answers a collection in a worker.
+    """Answers the requests of a collection, in a worker.
 
     Args:
         request: the start-up data of the worker.
@@ -125,7 +127,7 @@ class Responder(Member):
 
     @abstractmethod
     def get_model(self, model_id: str) -> Any:
-        """Return the model of an id: the policy, or what a path leads to.
+        """Return the model of an id: the policy, or the object at the end of a path.
 
         Raises:
             AttributeError: a part of the path is missing.
@@ -137,14 +139,14 @@ class Responder(Member):
 
     @abstractmethod
     def current_tally(self) -> Tally:
-        """Return the counts of this life, without what it has written."""
+        """Return the counts of this life, without frames that it has written."""
 
     @abstractmethod
     def produce(self, request: FragmentRequest) -> tuple[Head, Any]:
         """Make one fragment, and return its head and its body."""
 
     def collect(self, request: FragmentRequest) -> Parcel | Error:
-        """Make one fragment, and write it if this worker writes itself; an exception is an answer, too."""
+        """Make one fragment, and write it if this worker has a writer; return exceptions instead of raising them."""
         env_errors = self.current_tally().env_errors
         try:
             head, body = self.produce(request)
@@ -163,7 +165,7 @@ class Responder(Member):
             self._writer = ReplayWriter(request.writing, layout, hooks, device, note)
 
     def _drop_unwritten(self) -> None:
-        """Drop what waits to be written: episodes begin afresh."""
+        """Drop steps that wait to be written, because episodes begin again."""
         if self._writer is not None:
             self._writer.drop()
 
@@ -178,16 +180,16 @@ class Responder(Member):
         self.close()
 
     def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
-        """Follow a path and call what it leads to, or return it."""
+        """Follow a path; call the object at its end, or return it."""
         return call_at(self._root, attr_path, args, kwargs)
 
     def get_distant_attr(self, path: str) -> Any:
-        """Return what a path leads to."""
+        """Return the object at the end of a path."""
         return follow(self._root, path)
 
     def map_fn(self, method_name: str, list_of_args: ArgLists = None, list_of_kwargs: KwargLists = None) -> list[Any]:
         """Call a method once per entry; see the collector's `map_fn`."""
-        calls = paired(list_of_args, list_of_kwargs, 1)
+        calls = pair_arguments(list_of_args, list_of_kwargs, 1)
         return [call_at(self._root, method_name, args, kwargs) for args, kwargs in calls]
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:
@@ -221,7 +223,7 @@ class Responder(Member):
 
         Args:
             weight_recv_schemes: schemes by model; copies of that collector's schemes.
-            synchronize_weights: both values hold.
+            synchronize_weights: has no effect.
 
         Raises:
             RuntimeError: a copy of another collector's scheme.

@@ -20,7 +20,7 @@ from swath.collectors.jobs import WorkerJobs, whole_share
 from swath.collectors.messages import Description, WorkerRequest, head_of
 from swath.collectors.options import AnyOptions, Hooks
 from swath.collectors.weights import WeightPublisher
-from swath.errors import Closed, FleetFailed, PayloadLost, noted, warn
+from swath.errors import Closed, FleetFailed, PayloadLost, note_source, warn
 from swath.group.group import Request, WorkerGroup
 from swath.group.local import Access, LocalChannel, LocalFleet
 from swath.owner import Owner
@@ -220,19 +220,19 @@ class CollectorService:
         self.access.close(timeout, lambda: self._close(timeout, close_env=close_env))
 
     def _close(self, timeout: float, *, close_env: bool) -> None:
-        raised: list[BaseException] = []
+        errors: list[BaseException] = []
         try:
-            stepped = self.options.in_process and used_by_others(self.jobs.requests[0].source.env, self)
-            raised = self.group.fleet.close(timeout, ask=close_env and not stepped)
+            has_other_user = self.options.in_process and used_by_others(self.jobs.requests[0].source.env, self)
+            errors = self.group.fleet.close(timeout, ask=close_env and not has_other_user)
             if self.member is not None:
                 self.member.host.release()
         finally:
             self.drop_pending()
             self.group.settle_dropped()
             self.group.end()
-        for other in raised[1:]:
-            raised[0].add_note(f"another worker raised, too: {other!r}")
-        for error in raised[:1]:
+        for other in errors[1:]:
+            errors[0].add_note(f"another worker raised, too: {other!r}")
+        for error in errors[:1]:
             raise error
 
     def _deliver_next(self) -> Any:
@@ -247,7 +247,7 @@ class CollectorService:
                 self.counters.deliver(0)
                 return None
             if self.delivery.hooks.before is not None:
-                with noted("pre_collect_hook"):
+                with note_source("pre_collect_hook"):
                     self.delivery.hooks.before()
             if (gathered := self._next_parts()) is None:
                 return ENDED
@@ -337,7 +337,7 @@ class CollectorService:
         triples = zip(requests, parts, strict=True)
         self.delivery.whole_episodes.add((request.worker, head_of(request), part) for request, part in triples)
         busy, statuses = self.group.open_by_worker(), self.group.fleet.statuses()
-        given_up = [worker for worker, standing in statuses.items() if standing.phase == "gone" and not busy[worker]]
+        given_up = [worker for worker, status in statuses.items() if status.phase == "gone" and not busy[worker]]
         self.delivery.whole_episodes.drop(given_up, complete=False)
         return []
 

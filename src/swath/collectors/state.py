@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from swath.collectors.background import Background
-from swath.collectors.messages import Seeding, unpickled
+from swath.collectors.messages import Seeding, unpickle
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, last_life_of, require_worker_state
 from swath.collectors.service import CollectorService
 from swath.errors import Closed
@@ -86,7 +86,7 @@ def state_without_worker(collection: CollectorService, worker: int) -> OrderedDi
     """
     jobs, channel = collection.jobs, collection.group.channel
     saved, manifest = OrderedDict[str, Any](), jobs.described[worker].manifest
-    published, policy = channel.newest(worker, POLICY), unpickled(jobs.requests[worker].policy)
+    published, policy = channel.newest(worker, POLICY), unpickle(jobs.requests[worker].policy)
     if published is not None:
         snapshot = published[1]  # as the module's own `state_dict` would give it
         tensors = {name: value for name, value in snapshot.tensors().items() if not manifest.weights[name].loose}
@@ -120,8 +120,8 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
         record = records[worker]
         numbers[worker] = record.frames, max(status.life, record.life), record.version, record.lag
     first = 0 if member is None else member.worker_idx
-    together, per_worker = worker_facts(fleet, numbers, closed=closed, first=first)
-    facts = {name: getattr(counters, name) for name in COUNTED} | together
+    aggregate, per_worker = worker_facts(fleet, numbers, closed=closed, first=first)
+    facts = {name: getattr(counters, name) for name in COUNTED} | aggregate
     facts |= {
         "requested_frames_per_batch": collection.batch_frames,
         "policy_version": collection.version,
@@ -155,9 +155,9 @@ def status_line(name: str, collection: CollectorService, background: Background)
     """Return one line: states of workers, number of frames, version."""
     fleet, busy, limit = collection.group.fleet, _busy(collection), collection.options.restarts.max_per_worker
     states, late = Counter[str](), len(fleet.abandoned)
-    for worker, standing in fleet.statuses().items():
-        life = f" (life {standing.restarts} of {limit})" if standing.summary == "restarting" else ""
-        states[standing.summary + life if standing.phase != "up" else "busy" if worker in busy else "idle"] += 1
+    for worker, status in fleet.statuses().items():
+        life = f" (life {status.restarts} of {limit})" if status.summary == "restarting" else ""
+        states[status.summary + life if status.phase != "up" else "busy" if worker in busy else "idle"] += 1
     parts = [f"{number} {state}" for state, number in states.items()]
     parts = ["closed"] if collection.access.halted else parts
     parts += [f"{late} abandoned, but busy"] if late else []

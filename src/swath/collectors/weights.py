@@ -228,8 +228,8 @@ class WeightPublisher:
     def progress(self) -> dict[int, tuple[int, int]]:
         """Return life and number of fragments of each worker that is not given up."""
         records, statuses = self._group.records, sorted(self._group.fleet.statuses().items())
-        present = {worker: standing for worker, standing in statuses if standing.phase != "gone"}
-        return {worker: (standing.life, records[worker].fragments) for worker, standing in present.items()}
+        present = {worker: status for worker, status in statuses if status.phase != "gone"}
+        return {worker: (status.life, records[worker].fragments) for worker, status in present.items()}
 
     def has_source(self) -> bool:
         """Return whether the policy's weights can be published without passing any, or it has no weights."""

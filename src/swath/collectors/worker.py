@@ -24,7 +24,7 @@ from torch import nn
 
 from swath.collectors.messages import Description, FragmentRequest, Head, Seeding, Tally, WorkerRequest, signature_of
 from swath.collectors.remote import LIFE, TRAJ_POOL, WEIGHTS, Responder, follow, last_life_of, require_worker_state
-from swath.errors import noted, warn_of_no_effect
+from swath.errors import note_source, warn_of_no_effect
 from swath.rollout.buffer import Fragment, Layout, Rows, TensorDictRows
 from swath.rollout.episodes.statistics import NO_TRAJECTORY, TrajectoryIds, trajectory_ids
 from swath.rollout.failures import Failures
@@ -34,7 +34,7 @@ from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import CREATOR, reduce_env_creator
 from swath.rollout.infos import info_reader
 from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
-from swath.rollout.memory import copied, like, pad_steps
+from swath.rollout.memory import copy_leaf, like, pad_steps
 from swath.rollout.overlap import Overlap
 from swath.rollout.planned import Planned, Plans
 from swath.rollout.policies.binding import bind, build_policy, make_buffer, random_stand_in
@@ -158,10 +158,10 @@ class Worker(Responder):
     def act_in_background(self, background: bool) -> None:
         """Act with a copy of the policy from the next fragment on, or with the policy itself again."""
         self.in_background = background
-        copied = background and isinstance(self.policy, nn.Module)
-        self.acting_policy = copy.deepcopy(self.policy) if copied else self.policy
+        is_copied = background and isinstance(self.policy, nn.Module)
+        self.acting_policy = copy.deepcopy(self.policy) if is_copied else self.policy
         observation = self._stage.observation
-        bound = self._bind(self.acting_policy, observation, self.host.spec) if copied else self._bound_policy
+        bound = self._bind(self.acting_policy, observation, self.host.spec) if is_copied else self._bound_policy
         if bound is not self.bound:
             bound.take_over(self.bound)  # its recurrent state
             self._act_with(bound, observation)
@@ -173,7 +173,7 @@ class Worker(Responder):
         worker writes, the writer calls the hook with what is written.
         """
         if self.hooks.before is not None:
-            with noted(f"pre_collect_hook in {self.label}"):
+            with note_source(f"pre_collect_hook in {self.label}"):
                 self.hooks.before()
         if request.frames and (n_steps := -(-request.frames // self.host.spec.num_envs)) != self.n_steps:
             self.make_steps(n_steps)
@@ -186,7 +186,7 @@ class Worker(Responder):
             body = fragment.to_tensordict(self.layout)
         if hook is not None:
             try:
-                with noted(f"post_collect_hook in {self.label}"):
+                with note_source(f"post_collect_hook in {self.label}"):
                     hook(body)
             except BaseException:
                 self.lose_fragment(frames)
@@ -306,7 +306,7 @@ class Worker(Responder):
         rows.blank_from(0)
         rows.valid = None
         ids = like(np.zeros(rows.terminated.shape, dtype=np.int64), rows.terminated)
-        counts = None if self.options.max_frames is None else copied(ids)
+        counts = None if self.options.max_frames is None else copy_leaf(ids)
         return Fragment(rows, ids, counts, 0).to_tensordict(self.layout)
 
     def lose_fragment(self, frames: int) -> None:

@@ -29,15 +29,15 @@ from swath.rollout.seeding import GeneratorStates, PrivateStreams, preserve_gene
 from swath.rollout.spaces import Array, Leaves, build_value
 from swath.seeds import derive
 
-_WAY_OUT = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
+_ADVICE = "evaluation runs a private copy: give it `__deepcopy__`, or an Evaluator a policy_factory"
 
 
-def copy_policy(policy: Any, *, or_itself: bool = False) -> Any:
+def copy_policy(policy: Any, *, allow_original: bool = False) -> Any:
     """Return a copy of any policy, which can act while the original is trained.
 
     Args:
         policy: the policy.
-        or_itself: return the policy itself if it cannot be copied.
+        allow_original: return the policy itself if it cannot be copied.
 
     Raises:
         TypeError: the policy cannot be copied.
@@ -45,9 +45,9 @@ def copy_policy(policy: Any, *, or_itself: bool = False) -> Any:
     try:
         return copy.deepcopy(policy)
     except Exception as error:
-        if or_itself:
+        if allow_original:
             return policy
-        raise TypeError(f"{type(policy).__name__} cannot be copied ({error}); {_WAY_OUT}") from error
+        raise TypeError(f"{type(policy).__name__} cannot be copied ({error}); {_ADVICE}") from error
 
 
 def require_copyable(policy: Any) -> None:
@@ -57,7 +57,7 @@ def require_copyable(policy: Any) -> None:
         TypeError: the policy refers to a module, which would act with weights that training changes meanwhile.
     """
     for name in referred_modules(policy):
-        raise TypeError(f"{policy_name(policy)} refers to the module {name}, not copied with it; {_WAY_OUT}")
+        raise TypeError(f"{policy_name(policy)} refers to the module {name}, not copied with it; {_ADVICE}")
 
 
 def module_of(policy: Any) -> torch.nn.Module | None:
@@ -111,7 +111,7 @@ def bind_policy(
             return Predictor(policy, spec, deterministic=not sampled)
         raise TypeError(f"{type(policy).__name__}.predict takes arrays, this env gives TensorDicts; pass a policy")
 
-    # Rows of a batch of TorchRL's have no seeds, and may differ in their shapes.
+    # Rows of a batched TorchRL env have no seeds, and may differ in their shapes.
     is_batch = isinstance(host.spec, TensorDictSpec) and host.spec.seeding != "episode"
     by_row = owns_generators and sampled and root is not None and not is_batch
 
@@ -128,15 +128,15 @@ def bind_policy(
         planned = plan_envs()
         leaves, spec, root = planned.load(observation[0]), row_spec(planned.spec), rows_of(observation)[0][0]
         row, *others = rows_of(leaves)
-        bound: BoundActor = plan_of_policy(policy, first, root, spec, row, binding)
-        return planned, [bound, *(bind_to(spec_for(first, spec), other) for other in others)], leaves
+        bound_policy: BoundActor = plan_of_policy(policy, first, root, spec, row, binding)
+        return planned, [bound_policy, *(bind_to(spec_for(first, spec), other) for other in others)], leaves
 
     with preserve_generators(device) if owns_generators else nullcontext():
         before, spec, (row, *others) = GeneratorStates(device), row_spec(host.spec), rows_of(observation)
-        first, found = bind_to(spec, row), None
+        first, plan_parts = bind_to(spec, row), None
         if isinstance(first, TensorDictPolicy) and plans and plans_mode() != "off":
-            found, _ = try_plan(host, partial(plan, first, before))
-        host, bound, leaves = found or (host, [first, *(bind_to(spec, other) for other in others)], observation)
+            plan_parts, _ = try_plan(host, partial(plan, first, before))
+        host, bound, leaves = plan_parts or (host, [first, *(bind_to(spec, other) for other in others)], observation)
     if by_row and root is not None:
         return host, RowByRow(bound, playing, root, device), leaves
     return host, bound[0], leaves
@@ -220,7 +220,7 @@ class RowByRow:
                     self._last[slot] = self._rows[slot](row_of(observation, slot))
         filler = next(iter(self._last.values()))
         answers = [self._last.get(slot, filler) for slot in range(len(self._rows))]
-        return [_stacked(leaves) for leaves in zip(*answers, strict=True)]
+        return [_stack(leaves) for leaves in zip(*answers, strict=True)]
 
     def begin(self, envs: Sequence[int]) -> None:
         """Note that episodes begin in these slots, or go on after an end within them, with the same noise."""
@@ -244,7 +244,7 @@ def row_of(leaves: Leaves, slot: int) -> Leaves:
     return [leaf[slot : slot + 1] if leaf.ndim else leaf.copy() for leaf in leaves]
 
 
-def _stacked(rows: Sequence[Any]) -> Any:
+def _stack(rows: Sequence[Any]) -> Any:
     if isinstance(rows[0], np.ndarray):
         return np.concatenate(rows)
     return torch.cat([*rows]) if rows[0].ndim else rows[0]

@@ -127,7 +127,7 @@ def dump_recorders(env: Any, step: int) -> list[str]:
 
 
 def renders(env: Any) -> bool:
-    """Tell whether a single env, or a batch of TorchRL's, renders frames as arrays."""
+    """Tell whether a single env, or a batched TorchRL env, renders frames as arrays."""
     mode = getattr(env, "render_mode", None)
     modes = mode() if callable(mode) else mode  # TorchRL's batches ask each of their envs
     return "rgb_array" in modes if isinstance(modes, list | tuple) else modes == "rgb_array"

@@ -169,7 +169,7 @@ def play_episodes(
 ) -> Runner:
     """Play one round in the calling thread, with the caller's instances, and return its runner."""
     worker = EvalWorker(options, borrows=True)
-    device, seed, until, env = worker.device, options.seed, monotonic() + options.timeout_s, worker.host.env
+    device, seed, deadline, env = worker.device, options.seed, monotonic() + options.timeout_s, worker.host.env
     try:
         changers = sorted({*names_of_layers(env, changes_rewards)}) if warn else []
         if changers and not names_of_layers(env, is_monitor):
@@ -180,7 +180,7 @@ def play_episodes(
             for _ in runner.play(range(options.num_trajectories)):
                 for rendered in (env if isinstance(env, list) else [env]) if render else ():
                     rendered.render()
-                if monotonic() > until:
+                if monotonic() > deadline:
                     text = f"timeout_s={options.timeout_s} passed: {runner.progress}; give it more time, or max_steps"
                     raise WorkerLate(text, workers=(0,), deadline=options.timeout_s)
     finally:

@@ -21,7 +21,7 @@ from tensordict import TensorDict
 from swath.errors import warn_of_no_effect
 from swath.evaluation.queue import BusyPolicy
 from swath.evaluation.result import Floats, Stopped, mean_interval
-from swath.extras import need
+from swath.extras import import_optional
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count, one_of, positive
 from swath.rollout.hosts.parallel import env_processes
@@ -183,7 +183,7 @@ class EvaluatorOptions:
         if self.place == "thread" and self.init_fn is not None:
             warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
         if self.video_dir is not None:
-            need("imageio_ffmpeg", extra="video", why="to write films")
+            import_optional("imageio_ffmpeg", extra="video", purpose="to write films")
 
     def _check(self, function: Callable[[str, Any], object], *names: str) -> None:
         """Check the values of options by a function; options whose default is `None` may be `None`."""

@@ -18,7 +18,7 @@ from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EvalResult
 from swath.evaluation.service import EvaluationService, ServiceOwner
 from swath.evaluation.workers import PUBLIC, EvalWorkers
-from swath.extras import need
+from swath.extras import import_optional
 from swath.options import count
 from swath.workers.ray.backend import registered
 
@@ -119,7 +119,7 @@ class RayEvalWorker(ServiceOwner):
             TypeError: the actor of that name is no evaluation worker.
         """
         worker = cls.__new__(cls)
-        options = _options(_not_here, policy_factory=_not_here, num_gpus=0, reward_keys=reward_keys, retries=0)
+        options = _options(_refuse_use, policy_factory=_refuse_use, num_gpus=0, reward_keys=reward_keys, retries=0)
         cls._connect(worker, options, name, namespace or NAMESPACE, joins=True)
         return worker
 
@@ -196,11 +196,11 @@ class RayEvalWorker(ServiceOwner):
 
     def _fetch_unread(self, timeout: float | None) -> EvalResult | None:
         """Wait for the newest result that no handle has read, and return it."""
-        service, until = self._service, monotonic() + (SETTLE_S if timeout is None else timeout)
+        service, deadline = self._service, monotonic() + (SETTLE_S if timeout is None else timeout)
         while not service.closed and not service.pending:
             service.trigger(None, fetch_unread=True)
-            result = service.wait(None if timeout is None else max(ANSWER_S, until - monotonic()))
-            if result is not None or monotonic() >= until:
+            result = service.wait(None if timeout is None else max(ANSWER_S, deadline - monotonic()))
+            if result is not None or monotonic() >= deadline:
                 return result
             service.wait_until_closed(FETCH_EVERY_S)
         return None
@@ -210,7 +210,7 @@ class RayEvalWorker(ServiceOwner):
         if self._address is not None:
             with suppress(ValueError):  # the actor is gone, and its results with it
                 reference = registered(*self._address).mark_read.remote(self._driver_id)
-                need("ray", extra="ray", why="for RayEvalWorker").wait([reference], timeout=ANSWER_S)
+                import_optional("ray", extra="ray", purpose="for RayEvalWorker").wait([reference], timeout=ANSWER_S)
 
     def __repr__(self) -> str:
         """Return a status line, without a call of the actor."""
@@ -219,8 +219,8 @@ class RayEvalWorker(ServiceOwner):
         return f"<RayEvalWorker {name}{state}>"
 
 
-def _not_here() -> Never:
-    """Stand for the env and the policy of an actor that another handle has built."""
+def _refuse_use() -> Never:
+    """Raise `AssertionError`: the actor has built its own env and policy."""
     raise AssertionError("the actor has its own env and policy")
 
 

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from tensordict import TensorDictBase
 
-from swath.errors import noted, warn
+from swath.errors import note_source, warn
 from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EpisodeRow, EvalResult, Stopped, episodes_of, summarise
 from swath.evaluation.worker import EvalRequest, Report, join_trajectories
 from swath.keys import drop_private
-from swath.report.atomic import replacing
+from swath.report.atomic import replace_atomically
 from swath.report.checkpoint import save_tensors
 from swath.report.video import VideoWriter
 from swath.weights.snapshot import POLICY
@@ -97,14 +97,16 @@ class BestWeights:
         """
         if not result[self._key] > self.reward:
             return
-        named = dict[str, Any]()
+        tensors = dict[str, Any]()
         for model_id, state in weights().items():
             for name, value in state.items():
                 full = name if model_id == POLICY else f"{model_id}::{name}"
                 is_dict = isinstance(value, Mapping)
-                named |= {f"{full}.{key}": part for key, part in value.items()} if is_dict else {full: value}
-        save_tensors(self._weights, {name: value.detach().cpu().clone().contiguous() for name, value in named.items()})
-        with replacing(self._result) as draft:
+                tensors |= {f"{full}.{key}": part for key, part in value.items()} if is_dict else {full: value}
+        save_tensors(
+            self._weights, {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
+        )
+        with replace_atomically(self._result) as draft:
             draft.write_text(result.to_json())
         self.reward = float(result[self._key])
 
@@ -153,10 +155,10 @@ class Reporter:
         if self._options.per_episode:
             numbers["episode_rewards"] = torch.from_numpy(episodes["returns"].copy())
             numbers["episode_lengths"] = torch.from_numpy(episodes["lengths"].copy())
-        video, about = self._write_films(request.step, played.reports)
-        about |= {"step": request.step, "seeding": played.reports[0].seeding, "retries": played.retries}
-        named = {f"{self._options.log_prefix}/{name}": value for name, value in {**numbers, **video}.items()}
-        return EvalResult(named, episodes, stopped=played.stopped, **about)
+        video, facts = self._write_films(request.step, played.reports)
+        facts |= {"step": request.step, "seeding": played.reports[0].seeding, "retries": played.retries}
+        metrics = {f"{self._options.log_prefix}/{name}": value for name, value in {**numbers, **video}.items()}
+        return EvalResult(metrics, episodes, stopped=played.stopped, **facts)
 
     def deliver(self, result: EvalResult, weights: Callable[[], Mapping[str, Mapping[str, Any]]]) -> None:
         """Keep the best weights, then call `on_result`; failures of both are logged and counted.
@@ -196,11 +198,11 @@ class Reporter:
         batch: Any = join_trajectories((batch for report in reports for batch in report.steps), settings.traj_format)
         batch = batch.to(settings.storing_device)
         if settings.postproc is not None:
-            with noted("postproc"):
+            with note_source("postproc"):
                 batch = settings.postproc(batch)
         if isinstance(batch, TensorDictBase):
             drop_private(batch)
-        with noted("metrics_fn"):
+        with note_source("metrics_fn"):
             measured = dict(metrics_fn(batch))
         for name, value in measured.items():
             if name in reserved:
@@ -214,14 +216,14 @@ class Reporter:
         options = self._options
         films = [report.film for report in reports]
         frames = dict(sorted(filmed for film in films for filmed in film.frames.items()))
-        about: dict[str, Any] = {
+        facts: dict[str, Any] = {
             "video_lengths": tuple(map(len, frames.values())),
             "video_truncated": any(film.truncated for film in films),
         }
         if not frames:
-            return {}, about
+            return {}, facts
         if options.video_dir is None:
-            return {"video": torch.from_numpy(np.stack([*chain.from_iterable(frames.values())]))}, about
+            return {"video": torch.from_numpy(np.stack([*chain.from_iterable(frames.values())]))}, facts
         fps = options.video_fps or next((film.fps for film in films if film.fps), _FPS)
         stem = f"{options.log_prefix}-step{step}".replace("/", "-")
         files = {Path(options.video_dir) / f"{stem}-episode{episode}.mp4": images for episode, images in frames.items()}
@@ -235,4 +237,4 @@ class Reporter:
             except Exception:  # noqa: BLE001  it is logged and counted
                 self.counts["write_errors"] += 1
                 _log.exception("the film %s could not be written; the result stands", path)
-        return {}, {**about, "video_paths": tuple(written)}
+        return {}, {**facts, "video_paths": tuple(written)}

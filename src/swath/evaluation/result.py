@@ -25,8 +25,8 @@ from numpy.typing import NDArray
 from tensordict import TensorDict
 
 from swath import seeds
-from swath.extras import need
-from swath.report.atomic import replacing
+from swath.extras import import_optional
+from swath.report.atomic import replace_atomically
 from swath.rollout.hosts.base import Seeding
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -43,7 +43,7 @@ _MAX_INDICES = 2**22  # drawn in one go, which bounds the memory at 32 MiB
 _MARK, _FORMAT = "swath_eval_result", 2
 _ABOUT = ("step", "seeding", "stopped", "retries", "video_paths", "video_lengths", "video_truncated")
 FEWEST_PAIRS = 5  # for a verdict
-_WAY_OUT = "compare(..., paired=False) resamples the two sides apart"
+_ADVICE = "compare(..., paired=False) resamples the two sides apart"
 
 NO_SEED = -1  # of an episode without a seed
 
@@ -94,9 +94,9 @@ class EvalResult(dict[str, Any]):
     video_lengths: tuple[int, ...] = ()
     video_truncated: bool = False
 
-    def __init__(self, metrics: Mapping[str, Any], episodes: Episodes, **about: Any) -> None:
+    def __init__(self, metrics: Mapping[str, Any], episodes: Episodes, **facts: Any) -> None:
         super().__init__(metrics)
-        for name, value in {**about, **{name: episodes[name].copy() for name in COLUMNS}}.items():
+        for name, value in {**facts, **{name: episodes[name].copy() for name in COLUMNS}}.items():
             setattr(self, name, value)
 
     def to_tensordict(self) -> TensorDict:
@@ -116,7 +116,7 @@ class EvalResult(dict[str, Any]):
         """
         columns = self._columns()
         rows = zip(*(values.tolist() for values in columns.values()), strict=True)
-        with replacing(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
+        with replace_atomically(path) as draft, draft.open("w", newline="", encoding="utf-8") as file:
             csv.writer(file).writerows([columns, *rows])
 
     def to_dataframe(self) -> Any:
@@ -125,7 +125,7 @@ class EvalResult(dict[str, Any]):
         Raises:
             ImportError: pandas is not installed; the message has the command that installs it.
         """
-        return need("pandas", extra="pandas", why="for to_dataframe()").DataFrame(self._columns())
+        return import_optional("pandas", extra="pandas", purpose="for to_dataframe()").DataFrame(self._columns())
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns `[N]` of the table of episodes."""
@@ -160,9 +160,9 @@ class EvalResult(dict[str, Any]):
         if not isinstance(parts, dict) or parts.get(_MARK) != _FORMAT:
             raise ValueError(f"it is no object whose entry {_MARK!r} is {_FORMAT}")
         rows = zip(*(parts["episodes"][name] for name in COLUMNS), strict=True)
-        about = {name: parts["about"][name] for name in _ABOUT}
-        about = {name: tuple(value) if isinstance(value, list) else value for name, value in about.items()}
-        return cls(parts["metrics"], episodes_of(dict(enumerate(rows))), **about)
+        facts = {name: parts["about"][name] for name in _ABOUT}
+        facts = {name: tuple(value) if isinstance(value, list) else value for name, value in facts.items()}
+        return cls(parts["metrics"], episodes_of(dict(enumerate(rows))), **facts)
 
 
 def _to_json(value: Any) -> Any:
@@ -277,11 +277,11 @@ def _pairs(a: EvalResult, b: EvalResult) -> tuple[Floats, Floats]:
     """Return the returns of both sides in the episodes that both have played."""
     for name, result in (("result_a", a), ("result_b", b)):
         if result.seeding != "episode":
-            raise ValueError(f"{name}.seeding is {result.seeding!r}: pairs need 'episode'; {_WAY_OUT}")
+            raise ValueError(f"{name}.seeding is {result.seeding!r}: pairs need 'episode'; {_ADVICE}")
     common, rows_a, rows_b = np.intersect1d(a.seeds, b.seeds, return_indices=True)
     if len(common) < 2:
         text = f"result_a ({len(a.seeds)} episodes) and result_b ({len(b.seeds)}) have {len(common)} seeds in common"
-        raise ValueError(f"{text}, pairs need 2 or more: evaluate both with the same seed, or {_WAY_OUT}")
+        raise ValueError(f"{text}, pairs need 2 or more: evaluate both with the same seed, or {_ADVICE}")
     return a.returns[rows_a], b.returns[rows_b]
 
 

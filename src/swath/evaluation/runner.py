@@ -183,8 +183,8 @@ class Runner:
             slot, failure = raised.env, raised.cause
             episode, length = self.playing[slot], self.sums.lengths[slot]
             seed = self.host.seed_of(slot) if episode is None or self.seeding != "episode" else self._seed_of(episode)
-            where = f"the env of slot {self._first_slot + slot} in episode {episode}, after {length} steps"
-            failure.add_note(f"raised by {where}; seed of its reset: {seed}; {self.progress}")
+            place = f"the env of slot {self._first_slot + slot} in episode {episode}, after {length} steps"
+            failure.add_note(f"raised by {place}; seed of its reset: {seed}; {self.progress}")
         except Exception as error:
             error.add_note(f"raised in an evaluation with seed={self._options.seed}, {self.progress}")
             raise
@@ -242,8 +242,8 @@ class Runner:
         assert episode is not None
         seed = self._seed_of(episode) if self.seeding == "episode" else NO_SEED
         self.rows[episode] = (*score, *flags, seed)
-        following = episode + self._total_slots
-        self.playing[slot] = following if following < self._stop else None
+        next_episode = episode + self._total_slots
+        self.playing[slot] = next_episode if next_episode < self._stop else None
 
 
 def _next_entries(step: Step, spec: HostSpec) -> Mapping[keys.Key, torch.Tensor]:

@@ -218,7 +218,7 @@ class EvaluationService:
         Raises:
             ValueError: `timeout` is not a finite number of seconds.
         """
-        until, queue = monotonic() + (timeout := seconds("timeout", timeout)), self.queue
+        deadline, queue = monotonic() + (timeout := seconds("timeout", timeout)), self.queue
         if not self._owner.is_here:
             return
         with self.changed:
@@ -231,10 +231,10 @@ class EvaluationService:
                 thread = None
             if thread is not None and self._workers.is_up:
                 self.changed.wait_for(lambda: not queue.active or queue.active[0].played, timeout)
-        self._workers.close(max(0.0, until - monotonic()), end_shared=end_shared)
+        self._workers.close(max(0.0, deadline - monotonic()), end_shared=end_shared)
         stuck = self._workers.stuck_threads
         if thread is not None:
-            thread.join(max(0.0, until - monotonic()) + JOIN_S)
+            thread.join(max(0.0, deadline - monotonic()) + JOIN_S)
             stuck += [thread.name] if thread.is_alive() else []
         if first and stuck:
             warn(f"threads of an evaluator are stuck in code of the user and are left behind: {', '.join(stuck)}")
@@ -317,9 +317,9 @@ class EvaluationService:
         """Carry out a request and return its result or its exception."""
         try:
             if queued.fetch_unread:
-                found = self._workers.fetch_unread(queued)
-                queued.cancelled = queued.cancelled or found is None  # then it has no outcome
-                return None if found is None else self.reporter.build_result(*found), None
+                evaluation = self._workers.fetch_unread(queued)
+                queued.cancelled = queued.cancelled or evaluation is None  # then it has no outcome
+                return None if evaluation is None else self.reporter.build_result(*evaluation), None
             seed = fresh_root() if self._options.seed is None else self._options.seed
             record = self._options.metrics_fn is not None
             request = EvalRequest(queued.step or 0, seed, record, self._per_slot, **queued.request_fields)

@@ -34,7 +34,7 @@ import torch
 from tensordict import TensorDictBase
 
 from swath import keys
-from swath.errors import Superseded, WorkerLate, noted, warn_of_no_effect
+from swath.errors import Superseded, WorkerLate, note_source, warn_of_no_effect
 from swath.evaluation import env_parts
 from swath.evaluation.acting import bind_policy, copy_policy, module_of
 from swath.evaluation.options import EvaluatorOptions
@@ -339,7 +339,7 @@ class EvalWorker(Member):
         self._misfit: Exception | None = None
         self._failed = False
         self._plan: PlanHost | None = None
-        with noted(self._source()):
+        with note_source(self._source()):
             self.host = self._build_host()
             with close_on_failure([self.host] if self._owns_envs else []), self._cleanup as on_failure:
                 self._policy = self._build_policy()
@@ -502,7 +502,7 @@ class EvalWorker(Member):
                 policy = build_policy(factory, first_env(self.host.env))
         borrowed = self._borrows and hasattr(policy, "predict")
         if not borrowed and (factory is None or not self._owns_generators):  # a factory may return a shared policy
-            policy = copy_policy(policy, or_itself=factory is not None)
+            policy = copy_policy(policy, allow_original=factory is not None)
         if (module := module_of(policy)) is not None:
             for part in module.modules() if borrowed else ():
                 self._cleanup.callback(setattr, part, "training", part.training)

@@ -194,7 +194,7 @@ class EvalWorkers:
             timeout: time limit in seconds.
             end_shared: whether to end a shared worker, for all drivers.
         """
-        until = monotonic() + timeout
+        deadline = monotonic() + timeout
         with self._lock:
             self._closed, group = True, self._group
         try:
@@ -202,19 +202,19 @@ class EvalWorkers:
                 fleet, ends_workers = group.fleet, end_shared or self._registered is None
                 with suppress(WorkerLate, WorkerLost, FleetFailed):
                     # A joined worker is up already, but this fleet may not know it yet.
-                    while end_shared and self._joins and not fleet.up and monotonic() < until:
-                        group.wait((), lambda: False, group.fleet.event_count, until - monotonic())
+                    while end_shared and self._joins and not fleet.up and monotonic() < deadline:
+                        group.wait((), lambda: False, group.fleet.event_count, deadline - monotonic())
                 with suppress(KeyError):  # no worker was begun
                     for handle in map(fleet.handle, fleet.statuses()) if end_shared else ():
                         handle.outlives_backend = False
-                for error in fleet.close(max(0.0, until - monotonic()), ask=ends_workers):
+                for error in fleet.close(max(0.0, deadline - monotonic()), ask=ends_workers):
                     _log.error(_RAISED, exc_info=error)
         finally:
             built, self._built = self._built, None
             if not (built is None or built.closed or built.env_lock.locked()):  # no worker uses it or closed it
                 self._closing = threading.Thread(target=_close, args=[built], name="swath eval closes", daemon=True)
                 self._closing.start()  # in a thread, since it may hang
-                self._closing.join(max(MIN_CLOSE_S, until - monotonic()))
+                self._closing.join(max(MIN_CLOSE_S, deadline - monotonic()))
 
     def begin(self, check_place: Callable[[], None] = lambda: None) -> Fleet:
         """Begin a set of workers without waiting for them; `close` ends them.
@@ -300,7 +300,7 @@ class EvalWorkers:
 
     def _discard(self, fleet: Fleet) -> None:
         fleet.close(0.0)
-        self._abandoned = [earlier for earlier in (*self._abandoned, fleet) if earlier.abandoned]
+        self._abandoned = [old_fleet for old_fleet in (*self._abandoned, fleet) if old_fleet.abandoned]
         self._earlier_restarts += fleet.restarts
         self._fleet, self._group, self.is_up = None, None, False
 
@@ -343,8 +343,8 @@ class EvalWorkers:
                     progress = (
                         f"{self.completed} of {self.planned} episodes complete, in {method}() of workers {missing}"
                     )
-                    way_out = "they are replaced where they are stuck; give more time, fewer episodes, or max_steps"
-                    text = f"the evaluation took longer than timeout_s={timeout:g}, with {progress}; {way_out}"
+                    advice = "they are replaced where they are stuck; give more time, fewer episodes, or max_steps"
+                    text = f"the evaluation took longer than timeout_s={timeout:g}, with {progress}; {advice}"
                     raise WorkerLate(text, workers=late, deadline=timeout)
                 self._until = monotonic() + timeout  # restarting workers have their own deadlines
             for request in answered:

@@ -441,7 +441,7 @@ def worker_facts(
     return together, of_workers
 
 
-def viewed(workers: str, aggregate: dict[str, Any], per_worker: dict[str, Any]) -> dict[str, Any]:
+def select_view(workers: str, aggregate: dict[str, Any], per_worker: dict[str, Any]) -> dict[str, Any]:
     """Return the facts of one of the views.
 
     Raises:

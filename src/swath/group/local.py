@@ -28,7 +28,7 @@ CONTROL_DEADLINE_S = 600.0
 
 
 class Access:
-    """Gives threads turns, one at a time, in the order in which they came.
+    """Gives turns to threads, one at a time, in the order of their calls.
 
     A fragment is made inside `collecting()`, a control call runs inside `control()`: never both at once, and a control
     call that waits comes before the next fragment. `run_soon()` takes actions that must not wait, and runs them right
@@ -45,7 +45,7 @@ class Access:
 
     @contextmanager
     def drawing(self) -> Iterator[None]:
-        """Keep other threads from drawing.
+        """Refuse draws of other threads within the block.
 
         Raises:
             RuntimeError: another draw is going on.
@@ -57,7 +57,7 @@ class Access:
 
     @contextmanager
     def collecting(self) -> Iterator[None]:
-        """Make a fragment within; run delayed actions before and after it."""
+        """Hold the turn while a fragment is made in the block; run delayed actions before and after it."""
         with self._open_turn(CONTROL_DEADLINE_S, "the control call in progress did not end; draw again later"):
             try:
                 self._collecting_thread = threading.get_ident()
@@ -75,8 +75,8 @@ class Access:
             RuntimeError: called within the fragment that it would have to wait for.
         """
         self.require_between()
-        patience = CONTROL_DEADLINE_S if deadline is None else deadline
-        with self._open_turn(patience, "the fragment in progress did not end; nothing was changed, call again later"):
+        limit = CONTROL_DEADLINE_S if deadline is None else deadline
+        with self._open_turn(limit, "the fragment in progress did not end; nothing was changed, call again later"):
             yield
 
     def run_soon(self, action: Callable[[], None]) -> None:
@@ -116,8 +116,8 @@ class Access:
                 self._delayed.append(close)
         self._run_delayed()
         if not self.closed:
-            why = f"a step of the env or the policy has not returned within {timeout} s"
-            raise WorkerLate(f"{why}; envs are closed as soon as it does", workers=(0,), deadline=timeout)
+            reason = f"a step of the env or the policy has not returned within {timeout} s"
+            raise WorkerLate(f"{reason}; envs are closed as soon as it does", workers=(0,), deadline=timeout)
 
     @contextmanager
     def _open_turn(self, deadline: float, late: str) -> Iterator[None]:
@@ -163,7 +163,7 @@ class Access:
 
 
 class LocalFleet:
-    """The one worker in this process, with the methods of a `Fleet`. Any thread may use it.
+    """The only worker, in this process, with the methods of a `Fleet`. Any thread may use it.
 
     Args:
         member: answers requests.
@@ -183,7 +183,7 @@ class LocalFleet:
         self._open: dict[Ticket, Sequence[Any]] = {}
 
     def statuses(self) -> dict[int, WorkerStatus]:
-        """Return that the worker is up."""
+        """Return the status of the worker: up."""
         return {0: WorkerStatus(phase="up")}
 
     def handle(self, worker: int) -> Handle:
@@ -227,7 +227,7 @@ class LocalFleet:
         """Do nothing: threads only wait for turns."""
 
     def close(self, timeout: float, *, ask: bool = True) -> list[BaseException]:  # noqa: ARG002  at once
-        """Close the member, and return what that raised."""
+        """Close the member, and return the exceptions of that call."""
         outcome = run_and_capture(self.member.close) if ask else None
         return [outcome.exception] if isinstance(outcome, Error) else []
 

@@ -235,7 +235,7 @@ class Gaussian(DiagGaussian):
 
     def __init__(self, low: npt.ArrayLike, high: npt.ArrayLike, log_std: float = 0.0) -> None:
         super().__init__(np.shape(low))
-        lowest, highest = (torch.as_tensor(np.ravel(bound), dtype=torch.float32) for bound in (low, high))
+        lowest, highest = (torch.as_tensor(np.ravel(limit), dtype=torch.float32) for limit in (low, high))
         boxed = (highest - lowest).isfinite() & (highest > lowest)
         scale = torch.where(boxed, (highest - lowest) / 2, 1.0)
         centre = torch.where(boxed, (highest + lowest) / 2, 0.0)

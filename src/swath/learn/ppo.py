@@ -82,13 +82,13 @@ class LearnerConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for names, wanted, fits in _RULES:
+        for names, expected, fits in _RULES:
             for name in names.split():
                 value = getattr(self, name)
                 if value is None and name in ("total_frames", "clip_value"):
                     continue
                 if isinstance(value, bool) or not isinstance(value, Real) or not fits(value):
-                    raise ValueError(f"LearnerConfig: {name}={value!r} must be {wanted}")
+                    raise ValueError(f"LearnerConfig: {name}={value!r} must be {expected}")
 
     def remaining(self, frames: int) -> float:
         """Return the fraction of `learning_rate` after a number of frames."""
@@ -166,9 +166,9 @@ class PPO:
         self.updates += 1
         self.frames += len(rows[keys.LOG_PROB])
         losses = dict(zip(STATISTICS, means, strict=True))
-        if bad := {name: value for name, value in losses.items() if not isfinite(value)}:
+        if non_finite := {name: value for name, value in losses.items() if not isfinite(value)}:
             advice = "lower learning_rate, or look for observations and rewards that are not finite"
-            error = FloatingPointError(f"after update {self.updates} {bad}: {advice}")
+            error = FloatingPointError(f"after update {self.updates} {non_finite}: {advice}")
             error.add_note("Collector(check_finite=True) names them, with env, step, seed and action")
             raise error
         return losses | {"explained_variance": explained, "learning_rate": rate}

@@ -13,8 +13,8 @@ from swath.owner import Owner
 
 
 @contextmanager
-def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
-    """Yield a temporary path in the folder of `path`, which is renamed to `path` when the block succeeds.
+def replace_atomically(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
+    """Yield a temporary path, and rename it to `path` when the block succeeds.
 
     ```
     block writes .name.<pid>.tmp.ext ──ends──▶ fsync ──▶ rename to name.ext
@@ -27,16 +27,16 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
 
     Args:
         path: the final path.
-        folder: whether it is a folder; then `path` must not exist.
+        folder: whether to make a folder; then `path` must not exist.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    sweep_drafts(target.parent, target.suffix)
+    remove_drafts(target.parent, target.suffix)
     draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
     owner = Owner()
     draft.mkdir() if folder else draft.touch()
     mode = draft.stat().st_mode  # of the user's umask; some writers create files that only the user can read
-    with locked(draft):
+    with try_lock(draft):
         try:
             yield draft
             if not owner.is_here:
@@ -51,7 +51,7 @@ def replacing(path: str | Path, *, folder: bool = False) -> Iterator[Path]:
                 remove(draft)
 
 
-def sweep_drafts(folder: Path, suffix: str = "*") -> None:
+def remove_drafts(folder: Path, suffix: str = "*") -> None:
     """Remove the drafts of killed writers from a folder; drafts of running writers stay.
 
     On a disk without locks all drafts stay.
@@ -61,7 +61,7 @@ def sweep_drafts(folder: Path, suffix: str = "*") -> None:
         suffix: suffix of the final paths, with its point; any by default.
     """
     for draft in folder.glob(f".*.[0-9]*.tmp{suffix if suffix == '*' else escape(suffix)}"):
-        with locked(draft) as is_locked:
+        with try_lock(draft) as is_locked:
             if is_locked:
                 remove(draft)
 
@@ -72,7 +72,7 @@ def remove(path: Path) -> None:
 
 
 @contextmanager
-def locked(path: Path) -> Iterator[bool | None]:
+def try_lock(path: Path) -> Iterator[bool | None]:
     """Lock a file or a folder against other processes within the block, and yield whether it is locked.
 
     The system frees the lock when the process ends, however it ends. Yield false if another process has the lock, and

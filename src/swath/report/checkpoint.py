@@ -23,7 +23,7 @@ from gymnasium import Space, spaces
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 
-from swath.report.atomic import replacing
+from swath.report.atomic import replace_atomically
 
 FORMAT, FORMAT_VERSION = "swath-checkpoint", 2
 
@@ -61,7 +61,7 @@ def save_tensors(path: str | Path, tensors: dict[str, torch.Tensor], metadata: d
     Raises:
         OSError: the file could not be written; an old file does not change.
     """
-    with replacing(path) as draft:
+    with replace_atomically(path) as draft:
         try:
             save_file(tensors, str(draft), metadata)
         except SafetensorError as error:
@@ -98,8 +98,8 @@ def load_checkpoint(path: str | Path) -> State:
     try:
         state: State = _decode(json.loads(text), tensors)
     except (AssertionError, AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-        why = f"{type(error).__name__}: {error}"
-        raise ValueError(f"{file} is damaged: its state cannot be read ({why}); take another checkpoint") from None
+        reason = f"{type(error).__name__}: {error}"
+        raise ValueError(f"{file} is damaged: its state cannot be read ({reason}); take another checkpoint") from None
     return state
 
 

@@ -20,9 +20,9 @@ from typing import Any, Self
 import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
-from swath.extras import need
+from swath.extras import import_optional
 from swath.keys import DONE, NEXT, as_tuple
-from swath.report.atomic import remove, replacing, sweep_drafts
+from swath.report.atomic import remove, remove_drafts, replace_atomically
 from swath.report.checkpoint import bytes_of
 
 Entries = Mapping[tuple[str, ...], torch.Tensor]
@@ -43,7 +43,7 @@ UNSERVED = (".arrow", ".csv", ".feather", ".h5", ".hdf5", ".json", ".jsonl", ".n
 PICKLES = (".pickle", ".pkl")
 """Suffixes of tensordict's files of objects; reading one runs code."""
 
-WAY_OUT = "put back a copy of it, or collect into another folder"
+ADVICE = "put back a copy of it, or collect into another folder"
 
 CHUNK = 2**17
 """Bytes per read for a checksum."""
@@ -78,7 +78,7 @@ class Memmap:
         index, rows = json.loads((part / INDEX).read_text(encoding="utf-8")), {}
         for name, entry in index.items():
             shape, dtype = torch.Size(entry["shape"]), getattr(torch, entry["dtype"])
-            flat = torch.from_file(str(_inside(part, name)), shared=False, size=shape.numel(), dtype=dtype)
+            flat = torch.from_file(str(_join_path(part, name)), shared=False, size=shape.numel(), dtype=dtype)
             rows[tuple(entry["key"])] = flat.reshape(shape)
         return TensorDict(rows, next(iter(rows.values())).shape[:1])
 
@@ -99,8 +99,8 @@ class Parquet:
     name, suffix = "parquet", ".parquet"
 
     def __init__(self) -> None:
-        self._arrow = need("pyarrow", extra="datasets", why="for .parquet files")
-        self._files = need("pyarrow.parquet", extra="datasets", why="for .parquet files")
+        self._arrow = import_optional("pyarrow", extra="datasets", purpose="for .parquet files")
+        self._files = import_optional("pyarrow.parquet", extra="datasets", purpose="for .parquet files")
 
     def write(self, entries: Entries, draft: Path) -> None:
         """Write the entries of a part into a file."""
@@ -186,7 +186,7 @@ class DatasetManifest:
     def save(self, folder: Path) -> None:
         """Write the manifest into the dataset's folder, in place of the old one."""
         values = {**vars(self), "parts": [vars(part) for part in self.parts]}
-        with replacing(folder / NAME) as draft:
+        with replace_atomically(folder / NAME) as draft:
             draft.write_text(json.dumps(values, allow_nan=False) + "\n", encoding="utf-8")
 
     @property
@@ -218,17 +218,17 @@ class DatasetManifest:
                 manifest = cls(**{**values, "parts": tuple(DatasetPart(**part) for part in values["parts"])})
                 for part in manifest.parts:
                     for name in (part.name, *part.files):
-                        _inside(folder, name)
+                        _join_path(folder, name)
         except (AttributeError, KeyError, TypeError, ValueError, RecursionError) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{file} is no manifest of a dataset ({why}); choose another folder") from None
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{file} is no manifest of a dataset ({reason}); choose another folder") from None
         if version != VERSION:
             advice = "upgrade Swath" if version > VERSION else "collect into another folder"
             raise ValueError(f"{file} has layout {version}, this Swath reads {VERSION}; {advice}")
         return manifest
 
 
-def _inside(folder: Path, name: str) -> Path:
+def _join_path(folder: Path, name: str) -> Path:
     """Join a folder and the relative path of a file in it.
 
     Raises:
@@ -289,10 +289,10 @@ class Dataset:
         try:
             rows = self._storage.read(self.path / part.name)
         except (AttributeError, KeyError, TypeError, ValueError, RuntimeError) as error:
-            why = f"{type(error).__name__}: {error}"
-            raise ValueError(f"{self.path / part.name} cannot be read ({why}); {WAY_OUT}") from error
+            reason = f"{type(error).__name__}: {error}"
+            raise ValueError(f"{self.path / part.name} cannot be read ({reason}); {ADVICE}") from error
         if len(rows) != part.frames:
-            raise ValueError(f"{self.path / part.name} has {len(rows)} rows, {part.frames} were written; {WAY_OUT}")
+            raise ValueError(f"{self.path / part.name} has {len(rows)} rows, {part.frames} were written; {ADVICE}")
         return rows
 
     def __iter__(self) -> Iterator[TensorDictBase]:
@@ -314,18 +314,18 @@ class Dataset:
             for name in names:
                 if name.endswith(PICKLES):
                     raise ValueError(
-                        f"{Path(folder, name)} is a pickle, which is not read: it could run code; {WAY_OUT}"
+                        f"{Path(folder, name)} is a pickle, which is not read: it could run code; {ADVICE}"
                     )
         for name, (size, checksum) in part.files.items():
             file = self.path / name
             try:
                 current_size = file.stat().st_size
             except FileNotFoundError:
-                raise FileNotFoundError(f"{file} is missing; {WAY_OUT}") from None
+                raise FileNotFoundError(f"{file} is missing; {ADVICE}") from None
             if current_size != size:
-                raise ValueError(f"{file} has {current_size} bytes, {size} were written; {WAY_OUT}")
+                raise ValueError(f"{file} has {current_size} bytes, {size} were written; {ADVICE}")
             if verify and (current := _crc32(file)) != checksum:
-                raise ValueError(f"{file} has the checksum {current}, {checksum} was written; {WAY_OUT}")
+                raise ValueError(f"{file} has the checksum {current}, {checksum} was written; {ADVICE}")
 
     def load(self) -> TensorDictBase:
         """Read all rows `[frames]` into memory.
@@ -361,7 +361,7 @@ class DatasetWriter(Dataset):
             advice = f"DatasetWriter.resume({str(folder)!r}) goes on with it"
             raise FileExistsError(f"{folder} holds a dataset; {advice}, or choose another folder")
         folder.mkdir(parents=True, exist_ok=True)
-        sweep_drafts(folder)
+        remove_drafts(folder)
         if any(folder.iterdir()):
             raise ValueError(f"{folder} has files in it, but no dataset; choose a folder that is new or empty")
         writer.manifest.save(folder)
@@ -379,7 +379,7 @@ class DatasetWriter(Dataset):
         writer = cls(Path(path), DatasetManifest.read(Path(path)))
         for index in range(len(writer)):
             writer.check(index)
-        sweep_drafts(writer.path)
+        remove_drafts(writer.path)
         remove(writer.path / writer._next_name)
         return writer
 
@@ -396,7 +396,7 @@ class DatasetWriter(Dataset):
         """
         entries, name = _tensors_of(rows), self._next_name
         remove(self.path / name)  # of an append that failed before the manifest
-        with replacing(self.path / name, folder=not self._storage.suffix) as draft:
+        with replace_atomically(self.path / name, folder=not self._storage.suffix) as draft:
             self._storage.write(entries, draft)
             paths = {file: name / file.relative_to(draft) for file in (draft, *draft.rglob("*")) if file.is_file()}
             files = {path.as_posix(): [file.stat().st_size, _crc32(file)] for file, path in paths.items()}

@@ -133,8 +133,8 @@ class Display:
 
     def _print_stats(self) -> None:
         frames, total = self._stats["frames"], self._stats.get("total_frames") or 0
-        at = inf if frames >= total else min(frames + max(total // LINES_PER_RUN, 1), total)
-        self._next_line = at, self._stats.get("seconds", 0.0) + SECONDS_BETWEEN_LINES
+        next_frames = inf if frames >= total else min(frames + max(total // LINES_PER_RUN, 1), total)
+        self._next_line = next_frames, self._stats.get("seconds", 0.0) + SECONDS_BETWEEN_LINES
         self._printed = self._lines
         self.print(f"{self._name}: {', '.join(self._printed)}")
 

@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swath.extras import need
-from swath.report.atomic import replacing
+from swath.extras import import_optional
+from swath.report.atomic import replace_atomically
 
 CODING = "-an -c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart -vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
 ENCODE_DEADLINE_S = 120.0
@@ -42,7 +42,7 @@ class VideoWriter(ExitStack):
     def __init__(self, path: str | Path, fps: float = 30.0) -> None:
         super().__init__()
         self.path, self.fps, self.frames = path, fps, 0
-        self._ffmpeg: str = need("imageio_ffmpeg", extra="video", why="to write videos").get_ffmpeg_exe()
+        self._ffmpeg: str = import_optional("imageio_ffmpeg", extra="video", purpose="to write videos").get_ffmpeg_exe()
         self._size = (0, 0)
 
     def write(self, frame: NDArray[Any]) -> None:
@@ -67,7 +67,7 @@ class VideoWriter(ExitStack):
 
     def _start(self, size: tuple[int, int]) -> None:
         """Start ffmpeg in a new process group, so that Ctrl-C does not reach it."""
-        self._size, draft = size, self.enter_context(replacing(self.path))
+        self._size, draft = size, self.enter_context(replace_atomically(self.path))
         self._errors = self.enter_context(tempfile.TemporaryFile())  # noqa: SIM115
         source = ["-f", "rawvideo", "-pix_fmt", "rgb24", "-s", f"{size[0]}x{size[1]}", "-r", f"{self.fps:.6g}"]
         command = [self._ffmpeg, "-y", "-v", "error", *source, "-i", "-", *CODING.split(), str(draft)]

@@ -25,7 +25,7 @@ import torch
 from tensordict import LazyStackedTensorDict, TensorDict, TensorDictBase
 
 from swath import keys
-from swath.keys import Key, as_tuple, in_order, under_next
+from swath.keys import Key, as_tuple, order_entries, under_next
 from swath.options import FinalObservation
 from swath.rollout.hosts.base import DeviceEnds, TensorDictSpec
 from swath.rollout.hosts.results import mark_missing, no_final_observation
@@ -145,7 +145,7 @@ class Rows(Flags):
     def next_observation(self) -> Leaves:
         """Return what the steps led to, one new array per observation leaf."""
         finals = self.final or [None] * len(self.observation)
-        return [*map(self._following, self.observation, self.last_observation, finals)]
+        return [*map(self._next_leaf, self.observation, self.last_observation, finals)]
 
     def blank_from(self, n_steps: int) -> None:
         """Fill rows from step `n_steps` on with zeros, and mark them as no transitions."""
@@ -168,18 +168,18 @@ class Rows(Flags):
             final = [*map(concatenate, zip(self.final, final, strict=True))]
         self.ends_at, self.final = (envs, steps), final
 
-    def _following(self, observation: Any, last: Any, final: Any) -> Any:
-        following = empty(observation, observation.shape)
-        as_tensor(following)[:, :-1] = as_tensor(observation)[:, 1:]  # twice as quick as numpy
-        following[:, -1] = last
+    def _next_leaf(self, observation: Any, last: Any, final: Any) -> Any:
+        next_leaf = empty(observation, observation.shape)
+        as_tensor(next_leaf)[:, :-1] = as_tensor(observation)[:, 1:]  # twice as quick as numpy
+        next_leaf[:, -1] = last
         if self.ends_at is not None:
-            following[self.ends_at] = final
-        return following
+            next_leaf[self.ends_at] = final
+        return next_leaf
 
 
 @dataclass(kw_only=True)
 class PlannedRows(Rows):
-    """T steps of B envs of TorchRL's, as arrays that become a batch in TorchRL's form.
+    """T steps of B TorchRL envs, as arrays that become a batch in TorchRL's form.
 
     Attributes:
         entries: keys of the observation and of the outputs, in the order of the arrays.
@@ -207,7 +207,7 @@ class PlannedRows(Rows):
         supplied = [under_next(keys.IS_INIT)] if keys.IS_INIT in outputs else []
         tensors |= {key: torch.zeros((*shape, 1), dtype=torch.bool) for key in (*keys.FLAGS, *supplied)}
         names = [*[None] * len(self.batch_shape), keys.TIME]
-        return in_order(TensorDict({**tensors, **extras}, batch_size=shape, names=names), self.order)
+        return order_entries(TensorDict({**tensors, **extras}, batch_size=shape, names=names), self.order)
 
 
 class Buffer:
@@ -247,7 +247,7 @@ class Buffer:
 
     def open(self) -> Rows:
         """Return rows for one fragment, which get their arrays from `seal`; then the next one may be opened."""
-        self._rooms = [self._room(at) if new else self._rooms[at] for at, new in enumerate(self._in_place)]
+        self._rooms = [self._room(place) if new else self._rooms[place] for place, new in enumerate(self._in_place)]
         self._step, self._observations, self._ends, self._finals = None, [], [], []
         shape, reward = (2, self._n_envs, self.n_steps), self._like[-1]
         terminated, truncated = unset_flags(reward, shape)
@@ -287,8 +287,8 @@ class Buffer:
         Raises:
             BadAnswer: an episode ended without a true last observation, and this is not allowed.
         """
-        turned = [room.swapaxes(0, 1) for room in self._rooms]
-        arrays = [room if stays else contiguous(room) for room, stays in zip(turned, self._in_place, strict=True)]
+        time_major = [room.swapaxes(0, 1) for room in self._rooms]
+        arrays = [room if stays else contiguous(room) for room, stays in zip(time_major, self._in_place, strict=True)]
         n = self._n_observed
         rows.observation, arrays = (self._stack(), arrays) if self._on_device else (arrays[:n], arrays[n:])
         *arrays, rows.reward = arrays
@@ -324,9 +324,9 @@ class Buffer:
             ended = ended & ~missing
         if sent:
             steps = torch.tensor([t for t, _ in sent], device=ended.device)
-            at, envs = ended[:, steps].T.nonzero(as_tuple=True)
+            positions, envs = ended[:, steps].T.nonzero(as_tuple=True)
             columns = zip(*[final for _, final in sent], strict=True)
-            rows.add_finals(envs, steps[at], [torch.stack(column)[at, envs] for column in columns])
+            rows.add_finals(envs, steps[positions], [torch.stack(column)[positions, envs] for column in columns])
 
     def _room(self, place: int) -> Any:
         """Return uninitialised room `[T, B, …]` for an entry; in memory `[B, T, …]` if rows are written in place."""
@@ -370,19 +370,19 @@ class TensorDictRows(Flags):
     def read_flags(self, t: int) -> None:
         """Set the ends of step `t`, if there is one, to those in the step."""
         if t >= 0:
-            following = self._tensordict(self.steps[t]).get(keys.NEXT)
-            self.terminated[:, t], self.truncated[:, t] = self.spec.host.reader.flags(following)
+            next_td = self._tensordict(self.steps[t]).get(keys.NEXT)
+            self.terminated[:, t], self.truncated[:, t] = self.spec.host.reader.flags(next_td)
 
     def read_steps(self) -> None:
         """Set rewards and ends to those in the steps; waits for the device of the envs once per entry."""
         reader, self._stacked = self.spec.host.reader, self._stack()
         if type(self._stacked) is TensorDict:
-            following = self._stacked.get(keys.NEXT)
-            rewards, flags = reader.reward(following), reader.flags(following)
+            next_td = self._stacked.get(keys.NEXT)
+            rewards, flags = reader.reward(next_td), reader.flags(next_td)
         else:  # shapes change
-            nexts = [self._tensordict(step).get(keys.NEXT) for step in self.steps]
-            rewards = np.stack([reader.reward(following) for following in nexts], 1)
-            flags = np.stack([reader.flags(following) for following in nexts], -1)
+            next_tds = [self._tensordict(step).get(keys.NEXT) for step in self.steps]
+            rewards = np.stack([reader.reward(next_td) for next_td in next_tds], 1)
+            flags = np.stack([reader.flags(next_td) for next_td in next_tds], -1)
         n_steps = len(self.steps)
         self.reward[:, :n_steps] = rewards
         self.terminated[:, :n_steps] |= flags[0]
@@ -406,7 +406,7 @@ class TensorDictRows(Flags):
         if self.steps:
             like = self._tensordict(self.steps[-1])
         else:
-            like, device = self.spec.host.imagine(), self._example.device
+            like, device = self.spec.host.zero_step(), self._example.device
             like = (like.clear_device_() if device is None else like.to(device)).update(self._example)
         blank = like.apply(torch.zeros_like, filter_empty=False)
         self._stacked = None
@@ -423,7 +423,7 @@ class TensorDictRows(Flags):
         if compact:
             batch = batch.exclude(*(under_next(key) for key in self.spec.observation_keys))
         batch = set_all(batch, extras)
-        return in_order(batch, self._order) if type(batch) is TensorDict else batch
+        return order_entries(batch, self._order) if type(batch) is TensorDict else batch
 
     def _stack(self) -> Any:
         shape, first, structure = self.spec.batch_shape, self.steps[0], self._structure

@@ -34,14 +34,14 @@ def info_reader(keys: Sequence[Key], spec: HostSpec) -> InfoReader | None:
     if not keys:
         return None
     if isinstance(spec, TensorDictSpec):
-        way_out = "read infos by set_info_dict_reader (TorchRL), or observe them (PettingZoo)"
-        raise ValueError(f"info_keys={keys} are for gymnasium's envs; {way_out}")  # noqa: TRY004
-    clashes = [key for key in keys if key in spec.observation_keys or as_tuple(key)[0] in RESERVED]
-    if clashes:
-        raise ValueError(f"info_keys has {clashes}, which batches have already; rename them in the env")
+        advice = "read infos by set_info_dict_reader (TorchRL), or observe them (PettingZoo)"
+        raise ValueError(f"info_keys={keys} are for gymnasium's envs; {advice}")  # noqa: TRY004
+    duplicates = [key for key in keys if key in spec.observation_keys or as_tuple(key)[0] in RESERVED]
+    if duplicates:
+        raise ValueError(f"info_keys has {duplicates}, which batches have already; rename them in the env")
     paths = {*map(as_tuple, keys)}
-    if inner := [path for path in sorted(paths) if any(path[:n] in paths for n in range(len(path)))]:
-        raise ValueError(f"info_keys has {inner} and entries around them; leave either out")
+    if nested := [path for path in sorted(paths) if any(path[:n] in paths for n in range(len(path)))]:
+        raise ValueError(f"info_keys has {nested} and entries around them; leave either out")
     return InfoReader(keys, spec)
 
 
@@ -57,7 +57,7 @@ class InfoReader:
         self.keys, self._spec, self._paths = tuple(keys), spec, [*map(as_tuple, keys)]
 
     def read(self, infos: Infos, ends: Ends | DeviceEnds) -> Leaves:
-        """Return one leaf `[B]` per key; at an end in a vector env that resets itself, of the info of the last step.
+        """Return one leaf `[B]` per key; where a vector env has reset itself, from the info of the last step.
 
         Raises:
             BadAnswer: an entry that is not one number per env.
@@ -66,16 +66,16 @@ class InfoReader:
             return [self._read_tensor(infos, path, ends) for path in self._paths]
         if isinstance(infos, Mapping):
             return [self._read_batch(infos, path, ends) for path in self._paths]
-        return [np.array([_number(info, path) for info in infos], np.float32) for path in self._paths]
+        return [np.array([_to_number(info, path) for info in infos], np.float32) for path in self._paths]
 
     def _read_batch(self, infos: Infos, path: tuple[str, ...], ends: Any) -> Array:
         """Return an entry of a vector env's infos, where `_name` is the mask of the envs that have `name`."""
-        values = self._masked(infos, path)
+        values = self._masked_array(infos, path)
         if isinstance(infos, Mapping) and FINAL_INFO in infos:
-            values[ends.envs] = self._masked(infos[FINAL_INFO], path)[ends.envs]
+            values[ends.envs] = self._masked_array(infos[FINAL_INFO], path)[ends.envs]
         return values
 
-    def _masked(self, infos: Any, path: tuple[str, ...]) -> Array:
+    def _masked_array(self, infos: Any, path: tuple[str, ...]) -> Array:
         n, present, value = self._spec.num_envs, np.ones(self._spec.num_envs, np.bool_), infos
         for name in path:
             mask = value.get(f"_{name}") if isinstance(value, Mapping) else None
@@ -86,18 +86,18 @@ class InfoReader:
         try:
             numbers = np.asarray(value, np.float32).reshape(-1)
         except (TypeError, ValueError) as error:
-            raise _not_numbers(path, value) from error
+            raise _number_error(path, value) from error
         if numbers.size not in (1, n):
-            raise _not_numbers(path, value)
+            raise _number_error(path, value)
         return np.where(present, numbers, np.float32(np.nan))
 
     def _read_tensor(self, infos: Any, path: tuple[str, ...], ends: Any) -> torch.Tensor:
-        values = self._tensor(infos, path)
+        values = self._masked_tensor(infos, path)
         if isinstance(infos, Mapping) and FINAL_INFO in infos:
-            values = torch.where(ends.ended, self._tensor(infos[FINAL_INFO], path), values)
+            values = torch.where(ends.ended, self._masked_tensor(infos[FINAL_INFO], path), values)
         return values
 
-    def _tensor(self, infos: Any, path: tuple[str, ...]) -> torch.Tensor:
+    def _masked_tensor(self, infos: Any, path: tuple[str, ...]) -> torch.Tensor:
         value, n, device, masks = infos, self._spec.num_envs, self._spec.device, list[Any]()
         for name in path:
             if not isinstance(value, Mapping):
@@ -112,16 +112,16 @@ class InfoReader:
             numbers = torch.as_tensor(value, dtype=torch.float32, device=device).reshape(-1)
             present = [torch.as_tensor(mask, dtype=torch.bool, device=device).expand(n) for mask in masks]
         except (TypeError, ValueError, RuntimeError) as error:
-            raise _not_numbers(path, value) from error
+            raise _number_error(path, value) from error
         if numbers.numel() not in (1, n):
-            raise _not_numbers(path, value)
+            raise _number_error(path, value)
         numbers = numbers.expand(n)
         for mask in present:
             numbers = torch.where(mask, numbers, torch.nan)
         return numbers
 
 
-def _number(info: Any, path: tuple[str, ...]) -> float:
+def _to_number(info: Any, path: tuple[str, ...]) -> float:
     value = info
     for name in path:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -130,8 +130,8 @@ def _number(info: Any, path: tuple[str, ...]) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise _not_numbers(path, value) from error
+        raise _number_error(path, value) from error
 
 
-def _not_numbers(path: tuple[str, ...], value: Any) -> BadAnswer:
+def _number_error(path: tuple[str, ...], value: Any) -> BadAnswer:
     return BadAnswer(f"info {'.'.join(path)!r} is {value!r:.100}; info_keys takes entries of one number per env")

@@ -17,7 +17,7 @@ from typing import Any, Protocol
 
 from swath.rollout.failures import Failures
 from swath.rollout.hosts.base import NO_ENDS, DeviceEnds, Ends, Host, HostSpec, Infos, Transition
-from swath.rollout.memory import copied
+from swath.rollout.memory import copy_leaf
 from swath.rollout.spaces import Leaves
 
 # A deadline that is never reached.
@@ -176,7 +176,7 @@ def steps(
         observation = state.observation
         outputs = policy(observation)
         if goes_on is not None:
-            outputs = [*map(copied, outputs)]  # the next call may overwrite them
+            outputs = [*map(copy_leaf, outputs)]  # the next call may overwrite them
             host.send(outputs)
             yield step
         transition = host.step(outputs)

@@ -60,7 +60,7 @@ def blank_like(leaf: Any) -> Any:
     return np.full_like(leaf, np.nan) if leaf.dtype.kind in "fc" else np.zeros_like(leaf)
 
 
-def copied(leaf: Any) -> Any:
+def copy_leaf(leaf: Any) -> Any:
     """Copy a leaf."""
     return leaf.clone(memory_format=torch.contiguous_format) if isinstance(leaf, torch.Tensor) else leaf.copy()
 

@@ -85,21 +85,21 @@ class Planned:
     @contextmanager
     def continuing(self, state: LoopState) -> Iterator[tuple[Host, Actor, LoopState]]:
         """Continue a run in the body, with this host, policy and state; set the state of the run after it."""
-        memory, plain, lead = self.policy.memory, self._bound, self._bound.spec.batch_shape
+        memory, plain, batch_shape = self.policy.memory, self._bound, self._bound.spec.batch_shape
         pending = self._begin_others(plain, state.ended_envs, self._plain.pending_resets(state.ended_envs))
         stage, kept = (
             LoopState(self.host.load(state.observation[0]), pending),
             plain.private_entries(state.observation[0]),
         )
         memory.kept = [kept.get(key) for key in memory.private]
-        memory.leaves = [leaf.reshape(-1, *leaf.shape[len(lead) :]) for leaf in plain.memory.leaves]
+        memory.leaves = [leaf.reshape(-1, *leaf.shape[len(batch_shape) :]) for leaf in plain.memory.leaves]
         try:
             yield self.host, self.policy, stage
         finally:
             root, ended = self.host.dump(), stage.ended_envs
             pending = self._begin_others(self.policy, ended, self.host.pending_resets(ended))
             plain.set_private_entries(root, dict(zip(memory.private, memory.kept, strict=True)))
-            plain.memory.leaves = [leaf.reshape(*lead, *leaf.shape[1:]) for leaf in memory.leaves]
+            plain.memory.leaves = [leaf.reshape(*batch_shape, *leaf.shape[1:]) for leaf in memory.leaves]
             state.observation, state.ended_envs = [root], pending
 
     @staticmethod
@@ -229,9 +229,9 @@ def plan_of_policy(
     options = replace(options, first_in_current_mode=False)
     answer, draws = _call_copy(policy, bound, root, options)
     # TorchRL leaves the outputs in the root of the next step, where the policy may read them.
-    earlier = with_other_values({key: answer.get(key) for key in bound.forms})
-    later_answer, later_draws = _call_copy(policy, bound, set_all(root.clone(), earlier), options)
-    with _preserving(options):
+    old_outputs = with_other_values({key: answer.get(key) for key in bound.forms})
+    later_answer, later_draws = _call_copy(policy, bound, set_all(root.clone(), old_outputs), options)
+    with _preserve_generators(options):
         planned = bind(policy, spec_for(bound, spec), leaves, options)
         states = GeneratorStates(options.device)
     if options.owns_generators and not (states.equals(draws) and states.equals(later_draws)):
@@ -247,7 +247,7 @@ def plan_of_policy(
     require_same("after another step the policy's", planned.keys, planned.example, later_answer)
     if memory.keys or private:
         answer, draws = _call_copy(policy, bound, root, options, n_later=2)
-        with _preserving(options), torch.no_grad():
+        with _preserve_generators(options), torch.no_grad():
             planned = bind(policy, spec_for(bound, spec), leaves, options)
             outputs = [planned(leaves) for _ in range(2)][-1]
             states = GeneratorStates(options.device)
@@ -327,7 +327,7 @@ def _call_copy(
     modules_of(policy)
     trial = copy.deepcopy(policy, {id(tensor): tensor for tensor in policy.parameters()})
     before = Attributes(modules_of(trial))
-    with _preserving(options), torch.no_grad():
+    with _preserve_generators(options), torch.no_grad():
         copied = TensorDictPolicy(trial, bound.spec, [root.clone()], replace(options, plans=False))
         answer, kept = copied.example[0], dict[Key, Any]()
         for _ in range(n_later):
@@ -340,5 +340,5 @@ def _call_copy(
     return answer, draws
 
 
-def _preserving(options: BindingOptions) -> AbstractContextManager[None]:
+def _preserve_generators(options: BindingOptions) -> AbstractContextManager[None]:
     return preserve_generators(options.device) if options.owns_generators else nullcontext()

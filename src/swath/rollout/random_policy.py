@@ -96,10 +96,10 @@ def _leaf_sampler(
     bounded, half = np.ones(span.shape, np.bool_), np.zeros(span.shape, np.bool_)
     if isinstance(space, spaces.Box):
         low, high = space.low.astype(np.float64), space.high.astype(np.float64)
-        below, above = space.bounded_below, space.bounded_above
-        bounded, half = below & above, below ^ above
-        start = np.where(below, low, np.where(above, high, 0))
-        span = np.where(bounded, high - low + integer, np.where(above, -1, 1))
+        has_low, has_high = space.bounded_below, space.bounded_above
+        bounded, half = has_low & has_high, has_low ^ has_high
+        start = np.where(has_low, low, np.where(has_high, high, 0))
+        span = np.where(bounded, high - low + integer, np.where(has_high, -1, 1))
     begin, width, is_bounded, is_half = (
         torch.as_tensor(value, device=device) for value in (start, span, bounded, half)
     )

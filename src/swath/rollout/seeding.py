@@ -34,7 +34,7 @@ class GeneratorStates:
     """The exact states of the generators at this moment, of a GPU `device` too."""
 
     def __init__(self, device: torch.device | None = None) -> None:
-        self._devices = _with_cpu(device)
+        self._devices = _generator_devices(device)
         self._torch, self._python = _exchange(self._devices), random.getstate()
         self._numpy = np.random.get_state(legacy=False)  # noqa: NPY002  users draw from it
 
@@ -63,7 +63,7 @@ class PrivateStreams:
     """
 
     def __init__(self, seed: int, device: torch.device | None = None) -> None:
-        self._devices = _with_cpu(device)
+        self._devices = _generator_devices(device)
         self._torch = [torch.Generator(dev).manual_seed(seed).get_state() for dev in self._devices]
         self._numpy: np.random.BitGenerator = np.random.MT19937(seed)
         self._python = random.Random(seed).getstate()  # noqa: S311  no secret
@@ -99,7 +99,7 @@ class PrivateStreams:
 _one_thread = threading.Lock()
 
 
-def _with_cpu(device: torch.device | None) -> list[torch.device]:
+def _generator_devices(device: torch.device | None) -> list[torch.device]:
     return [torch.device("cpu"), *([device] if device is not None and device.type == "cuda" else [])]
 
 

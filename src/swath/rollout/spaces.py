@@ -73,9 +73,9 @@ def observation_leaves(
         return plain_leaves(space, OBSERVATION)
     leaves = tuple(_walk(space, (), (), OBSERVATION, numbered=False))
     keys = [leaf.key for leaf in leaves]
-    twice = sorted({str(key) for key in keys if keys.count(key) > 1})
-    if twice:
-        raise ValueError(f"observation space {space} has several entries named {twice}; rename them in the env")
+    duplicates = sorted({str(key) for key in keys if keys.count(key) > 1})
+    if duplicates:
+        raise ValueError(f"observation space {space} has several entries named {duplicates}; rename them in the env")
     reserved = sorted({str(key) for key in keys if as_tuple(key)[0] in RESERVED})
     if reserved:
         raise ValueError(f"observation keys {reserved} clash with entries of every batch; rename them in the env")

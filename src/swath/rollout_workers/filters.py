@@ -1,7 +1,8 @@
-"""Filters of observations, which policies see filtered; and how workers share what their filters have learnt.
+"""Filters of observations, which transform them for policies; and how workers share the statistics of their filters.
 
-workers  rs + buffer ──copies, then buffers emptied──▶ local filters: rs + Σ buffers
-rs := local rs + the buffer since then ◀──copies── local filters
+remote workers: statistics, buffer ──copies──▶ local worker: statistics + buffers of all, copied back
+remote workers: empty the buffer                            │
+remote workers: local statistics + buffer since then ◀──────┘
 """
 
 from __future__ import annotations
@@ -18,10 +19,10 @@ import numpy as np
 from swath.rollout.spaces import Array
 from swath.rollout_workers.nests import map_nest
 
-# Of a set of values of one shape: their number, their mean, the sum of their squared differences from it, float64.
+# Number of values of one shape, their mean, and the sum of their squared differences from the mean, float64.
 Moments: TypeAlias = tuple[int, Array, Array]
 
-_SMALLEST_SCALE = 1e-6
+_EPSILON = 1e-6
 
 # Guards the statistics of all filters, which several threads may use; one lock for all, so that two filters that learn
 # from each other do not wait for each other.
@@ -29,18 +30,18 @@ _LOCK = threading.RLock()
 
 
 class Filter(ABC):
-    """Turns observations into what the policy sees, and may learn from them on the way.
+    """Transforms observations for the policy, and may update its statistics from them.
 
-    A buffer has what the filter has learnt since `reset_buffer`: workers send it to each other. A filter that learns
-    nothing needs `__call__` alone.
+    The buffer holds the updates since `reset_buffer`, which workers send to each other. A filter without statistics
+    needs only `__call__`.
     """
 
     @abstractmethod
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """Filter one observation or a batch; the filter learns from them first, if `update`."""
+        """Filter one observation or a batch; with `update`, update the statistics first."""
 
-    def apply_changes(self, other: Any, with_buffer: bool = False) -> None:  # noqa: B027  nothing to learn
-        """Learn the buffer of another filter of the same kind; `with_buffer` replaces the buffer by it, too."""
+    def apply_changes(self, other: Any, with_buffer: bool = False) -> None:  # noqa: B027  no statistics
+        """Add the buffer of another filter of the same kind; with `with_buffer`, also replace this buffer by it."""
 
     def copy(self) -> Self:
         """Return a filter with the same state that shares nothing with this one."""
@@ -61,7 +62,7 @@ class Filter(ABC):
 class NoFilter(Filter):
     """Returns observations unchanged; lists and numbers become arrays."""
 
-    def __call__(self, x: Any, update: bool = True) -> Any:  # noqa: ARG002  there is nothing to learn
+    def __call__(self, x: Any, update: bool = True) -> Any:  # noqa: ARG002  no statistics
         """Return the observation, or an array of it."""
         return x if isinstance(x, np.ndarray | dict | tuple) else np.asarray(x)
 
@@ -77,10 +78,10 @@ def _moments_of(values: Array) -> Moments:
 
 def _merge(first: Moments, second: Moments) -> Moments:
     """Merge the moments of two sets of values (Chan, Golub and LeVeque, 1979) in new arrays."""
-    (n, mean, sum_sq_diff), (n_more, mean_more, sum_more) = first, second
-    share, apart = n_more / max(n + n_more, 1), mean_more - mean
-    sums = sum_sq_diff + sum_more + apart * apart * (n * share)
-    return n + n_more, np.asarray(mean + apart * share), np.asarray(sums)
+    (n, mean, sum_sq_diff), (n_more, mean_more, sum_sq_diff_more) = first, second
+    share, difference = n_more / max(n + n_more, 1), mean_more - mean
+    sums = sum_sq_diff + sum_sq_diff_more + difference * difference * (n * share)
+    return n + n_more, np.asarray(mean + difference * share), np.asarray(sums)
 
 
 class RunningStat:
@@ -206,7 +207,7 @@ class MeanStdFilter(Filter):
 
     def __init__(self, shape: Any, demean: bool = True, destd: bool = True, clip: float | None = 10.0) -> None:
         self.shape, self.demean, self.destd, self.clip = shape, demean, destd, clip
-        self.rs = self.running_stats = _by_shape(shape)
+        self.rs = self.running_stats = _make_stats(shape)
 
     @property
     def buffer(self) -> Any:
@@ -215,12 +216,12 @@ class MeanStdFilter(Filter):
             return map_nest(lambda stat: stat and stat.delta(), self.running_stats)
 
     def __call__(self, x: Any, update: bool = True) -> Any:
-        """Filter one observation or a batch `[n, …]`; the filter learns a batch as a whole before it is normalised."""
+        """Filter one observation or a batch `[n, …]`; the statistics get a whole batch before it is normalised."""
         with _LOCK:
-            return map_nest(partial(self._filtered, update), self.running_stats, x)
+            return map_nest(partial(self._filter_leaf, update), self.running_stats, x)
 
     def apply_changes(self, other: MeanStdFilter, with_buffer: bool = False) -> None:
-        """Merge the buffer of the other filter into the statistics; `with_buffer` copies it over the buffer, too."""
+        """Add the buffer of another filter; with `with_buffer`, also replace this buffer by it."""
         with _LOCK:
             new_stats = other.copy().running_stats
             map_nest(lambda stat, new: stat and stat.update(new, with_delta=with_buffer), self.running_stats, new_stats)
@@ -235,7 +236,7 @@ class MeanStdFilter(Filter):
         with _LOCK:
             map_nest(lambda stat: stat and stat.reset_delta(), self.running_stats)
 
-    def _filtered(self, update: bool, stat: RunningStat | None, x: Any) -> Any:
+    def _filter_leaf(self, update: bool, stat: RunningStat | None, x: Any) -> Any:
         if stat is None:
             return x
         values = np.asarray(x)
@@ -247,7 +248,7 @@ class MeanStdFilter(Filter):
         if self.demean:
             values = values - stat.mean
         if self.destd:
-            values = values / (stat.std + _SMALLEST_SCALE)
+            values = values / (stat.std + _EPSILON)
         if self.clip:
             values = np.clip(values, -self.clip, self.clip)
         return np.asarray(values, dtype=dtype)
@@ -257,14 +258,14 @@ class ConcurrentMeanStdFilter(MeanStdFilter):
     """A `MeanStdFilter` under RLlib's name for a filter that threads share: every `MeanStdFilter` may be shared."""
 
 
-def _by_shape(shape: Any) -> Any:
+def _make_stats(shape: Any) -> Any:
     """Return a `RunningStat` for each shape in a nest of shapes."""
     if shape is None:
         return None
     if isinstance(shape, dict):
-        return {key: _by_shape(part) for key, part in shape.items()}
+        return {key: _make_stats(part) for key, part in shape.items()}
     if isinstance(shape, list | tuple) and not all(isinstance(size, int | np.integer) for size in shape):
-        return tuple(_by_shape(part) for part in shape)
+        return tuple(_make_stats(part) for part in shape)
     return RunningStat(tuple(int(size) for size in np.atleast_1d(shape)))
 
 
@@ -303,8 +304,8 @@ def copy_filters(filters: Filters, *, flush_after: bool = False) -> dict[str, Fi
     return copies
 
 
-def rebase_all(filters: Filters, new: Filters) -> None:
-    """Give each filter the statistics of its policy's new filter, and add what is in its own buffer.
+def replace_statistics(filters: Filters, new: Filters) -> None:
+    """Replace the statistics of each filter by its new filter's, and add its own buffer to them.
 
     Buffers stay; the new filters' buffers are not used.
 
@@ -324,7 +325,7 @@ def rebase_all(filters: Filters, new: Filters) -> None:
 
 
 class FilterManager:
-    """Merges what the filters of a set of workers have seen."""
+    """Merges the statistics of the filters of a set of workers."""
 
     @staticmethod
     def synchronize(
@@ -334,20 +335,20 @@ class FilterManager:
         timeout_seconds: float | None = None,
         use_remote_data_for_update: bool = True,
     ) -> None:
-        """Merge what the remote workers have seen into the local filters, and send these to them.
+        """Merge the buffers of remote workers into the local filters, and send the local filters to the workers.
 
         Args:
             local_filters: by policy id; changed in place.
             worker_set: a `WorkerSet`.
             update_remote: send the merged filters.
             timeout_seconds: of each of the two rounds; None: 10.
-            use_remote_data_for_update: collect from remote workers; otherwise what they have seen is discarded when
+            use_remote_data_for_update: collect from remote workers; otherwise their buffers are discarded when
                 filters are sent to them, as RLlib does.
 
         Raises:
-            WorkerLate: workers have not answered in time. What the others have seen is merged and sent, and late
-                answers are merged the next time.
-            Exception: what a worker raised; what the others have seen is merged and sent.
+            WorkerLate: workers have not answered in time. The buffers of the others are merged and sent, and
+                late answers are merged the next time.
+            Exception: what a worker raised; the buffers of the others are merged and sent.
         """
         if not update_remote and not use_remote_data_for_update:
             return

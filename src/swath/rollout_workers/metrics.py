@@ -97,7 +97,7 @@ class PerfStats:
         """Return mean milliseconds per step by part, `mean_…_ms`; 0 for a part that was never timed."""
         n_timed = (self._steps - 1) // EVERY + 1
         scale = 1e3 / max(1, n_timed)
-        return {f"mean_{part}_ms": spent * scale for part, spent in self._seconds.items()}
+        return {f"mean_{part}_ms": seconds * scale for part, seconds in self._seconds.items()}
 
 
 class MetricsLog:
@@ -150,38 +150,44 @@ def summarize_episodes(
     new = sum(not episode.episode_faulty for episode in (episodes if new_episodes is None else new_episodes))
     rewards = [episode.episode_reward for episode in complete]
     lengths = [episode.episode_length for episode in complete]
-    by_policy = _lists({policy: reward} for e in complete for (_, policy), reward in e.agent_rewards.items())
-    noted = _lists({name: value} for e in complete for name, values in e.hist_data.items() for value in values)
+    by_policy = _collect_lists({policy: reward} for e in complete for (_, policy), reward in e.agent_rewards.items())
+    hist_data = _collect_lists(
+        {name: value} for e in complete for name, values in e.hist_data.items() for value in values
+    )
     custom = {
         name: [value for value in values if not np.any(np.isnan(value))]
-        for name, values in _lists(episode.custom_metrics for episode in complete).items()
+        for name, values in _collect_lists(episode.custom_metrics for episode in complete).items()
     }
-    spread = {key: value for name, values in custom.items() for key, value in _spread(name, values).items()}
+    custom_metrics = {key: value for name, values in custom.items() for key, value in _summarise(name, values).items()}
     return {
-        **_spread("episode_reward", rewards),
-        **_spread("episode_return", rewards),
-        **_spread("episode_return_raw", [episode.episode_reward_raw for episode in complete]),
-        **{f"policy_reward_{k}": {pid: float(of(values)) for pid, values in by_policy.items()} for k, of in KINDS},
+        **_summarise("episode_reward", rewards),
+        **_summarise("episode_return", rewards),
+        **_summarise("episode_return_raw", [episode.episode_reward_raw for episode in complete]),
+        **{
+            f"policy_reward_{k}": {pid: float(reduce(values)) for pid, values in by_policy.items()}
+            for k, reduce in KINDS
+        },
         "episode_len_mean": float(np.mean(lengths)) if lengths else float("nan"),
         "episodes_timesteps_total": sum(lengths),
         "num_episodes": new,
         "episodes_this_iter": new,
         "num_faulty_episodes": len(episodes) - len(complete),
         "hist_stats": {
-            **noted,
+            **hist_data,
             "episode_reward": rewards,
             "episode_lengths": lengths,
             **{f"policy_{policy}_reward": values for policy, values in by_policy.items()},
         },
-        "custom_metrics": custom if keep_custom_metrics else spread,
-        "episode_media": _lists(episode.media for episode in complete),
+        "custom_metrics": custom if keep_custom_metrics else custom_metrics,
+        "episode_media": _collect_lists(episode.media for episode in complete),
         "sampler_perf": {
-            name: float(np.mean(values)) for name, values in _lists(episode.perf_stats for episode in complete).items()
+            name: float(np.mean(values))
+            for name, values in _collect_lists(episode.perf_stats for episode in complete).items()
         },
     }
 
 
-def _lists(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
+def _collect_lists(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
     """Collect the values of each name in lists."""
     lists: dict[Any, list[Any]] = {}
     for part in parts:
@@ -190,9 +196,9 @@ def _lists(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
     return lists
 
 
-def _spread(name: str, values: Sequence[Any]) -> dict[str, float]:
+def _summarise(name: str, values: Sequence[Any]) -> dict[str, float]:
     """Return the lowest, mean and highest value; NaN if there is none."""
-    return {f"{name}_{kind}": float(of(values)) if values else float("nan") for kind, of in KINDS}
+    return {f"{name}_{kind}": float(reduce(values)) if values else float("nan") for kind, reduce in KINDS}
 
 
 def collect_metrics(

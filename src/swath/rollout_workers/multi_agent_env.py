@@ -76,11 +76,11 @@ class MultiAgentEnv(gym.Env[Any, Any]):
 
     def get_observation_space(self, agent_id: Hashable) -> Space[Any]:
         """Return the space of an agent's observations."""
-        return _of_agent(agent_id, self.observation_spaces, self.observation_space)
+        return _space_of_agent(agent_id, self.observation_spaces, self.observation_space)
 
     def get_action_space(self, agent_id: Hashable) -> Space[Any]:
         """Return the space of an agent's actions."""
-        return _of_agent(agent_id, self.action_spaces, self.action_space)
+        return _space_of_agent(agent_id, self.action_spaces, self.action_space)
 
     @property
     def num_agents(self) -> int:
@@ -97,7 +97,7 @@ class MultiAgentEnv(gym.Env[Any, Any]):
         return set(getattr(self, "_agent_ids", ()) or self.agents)
 
 
-def _of_agent(agent_id: Hashable, by_agent: Mapping[Any, Space[Any]] | None, common: Any) -> Space[Any]:
+def _space_of_agent(agent_id: Hashable, by_agent: Mapping[Any, Space[Any]] | None, common: Any) -> Space[Any]:
     if by_agent is None and isinstance(common, spaces.Dict):
         by_agent = common.spaces if agent_id in common.spaces else None
     space: Space[Any] = common if by_agent is None else by_agent[agent_id]
@@ -132,9 +132,9 @@ class CompositeEnv(MultiAgentEnv):
         for flags, is_terminated in ((truncateds, False), (terminateds, True)):
             if any(flags.values()):
                 self._terminated |= {agent: is_terminated for agent, flag in flags.items() if flag}
-        over = all(agent in self._terminated for agent in self.agents)
-        terminated = over and all(self._terminated.values())
-        return {**terminateds, ALL: terminated}, {**truncateds, ALL: over and not terminated}
+        is_over = all(agent in self._terminated for agent in self.agents)
+        terminated = is_over and all(self._terminated.values())
+        return {**terminateds, ALL: terminated}, {**truncateds, ALL: is_over and not terminated}
 
 
 class IndependentCopies(CompositeEnv):

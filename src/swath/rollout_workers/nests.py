@@ -53,9 +53,9 @@ def leaves_of(nest: Any, template: Any = None) -> list[Any]:
     structure = nest if template is None else template
     if not isinstance(structure, dict | tuple):
         return [nest]
-    found: list[Any] = []
-    map_nest(lambda _, leaf: found.append(leaf), structure, nest)
-    return found
+    values: list[Any] = []
+    map_nest(lambda _, leaf: values.append(leaf), structure, nest)
+    return values
 
 
 def nest_of(template: Any, leaves: Iterable[Any]) -> Any:

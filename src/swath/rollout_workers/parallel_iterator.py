@@ -19,7 +19,7 @@ Source = Iterable[Any] | Callable[[], Iterable[Any]]
 
 
 class LocalIterator(Iterator[Any]):
-    """Iterates over items; each method returns an iterator over the results, with the names of Ray's own.
+    """Iterates over items; each method returns an iterator over the results, with the method names of Ray.
 
     Args:
         items: iterated over once.
@@ -155,9 +155,9 @@ def _iterate_repeatedly(source: Source) -> Iterator[Any]:
 def _take_for(next_item: Callable[[], Any], batch_ms: float) -> list[Any]:
     if batch_ms < 0:
         raise ValueError(f"batch_ms={batch_ms} must be 0 or more")
-    until = time.monotonic() + batch_ms / 1000
+    deadline = time.monotonic() + batch_ms / 1000
     items = [next_item()]
     with suppress(StopIteration):
-        while time.monotonic() < until:
+        while time.monotonic() < deadline:
             items.append(next_item())
     return items

@@ -78,8 +78,8 @@ class Policy(ABC):
 
     def __repr__(self) -> str:
         name = self.config.get("__policy_id")
-        named = "" if name is None else f" {name!r}"
-        return f"<{type(self).__name__}{named}: {self.num_grad_updates} updates, at step {self.global_timestep}>"
+        name_text = "" if name is None else f" {name!r}"
+        return f"<{type(self).__name__}{name_text}: {self.num_grad_updates} updates, at step {self.global_timestep}>"
 
     @abstractmethod
     def compute_actions(
@@ -120,9 +120,9 @@ class Policy(ABC):
         **kwargs: Any,
     ) -> Actions:
         """Compute actions for rows given as columns by name, by a call of `compute_actions`."""
-        how = {"explore": explore, "timestep": timestep, "episodes": episodes, **kwargs}
-        how |= {argument: input_dict.get(name) for argument, name in OPTIONAL_ARGUMENTS.items()}
-        return self.compute_actions(input_dict[ColumnNames.OBS], states_in(input_dict), **how)
+        options = {"explore": explore, "timestep": timestep, "episodes": episodes, **kwargs}
+        options |= {argument: input_dict.get(name) for argument, name in OPTIONAL_ARGUMENTS.items()}
+        return self.compute_actions(input_dict[ColumnNames.OBS], states_in(input_dict), **options)
 
     def compute_single_action(
         self,
@@ -312,7 +312,7 @@ class RandomPolicy(Policy):
         super().__init__(observation_space, action_space, config)
         self._drawn_from = action_space
         if self.config.get("ignore_action_bounds", False) and isinstance(action_space, spaces.Box):
-            self._drawn_from, self.acts_in_space = _unbounded(action_space), False
+            self._drawn_from, self.acts_in_space = _unbounded_box(action_space), False
         self._mask = mask_reader(observation_space, action_space, type(self).__name__)
 
     def compute_actions(self, obs_batch: Any, *args: Any, **kwargs: Any) -> Actions:  # noqa: ARG002  they do not matter
@@ -327,7 +327,7 @@ class RandomPolicy(Policy):
         return {}
 
 
-def _unbounded(box: spaces.Box) -> spaces.Box:
+def _unbounded_box(box: spaces.Box) -> spaces.Box:
     """Return a Box of the same shape and dtype that reaches as far as the dtype does."""
     dtype: Any = box.dtype
     if np.issubdtype(dtype, np.floating):

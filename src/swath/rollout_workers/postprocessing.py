@@ -85,11 +85,13 @@ def estimate(rewards: Any, values: Any, after: Any, ends: Array, estimator: Esti
     """
     if estimator.use_critic and values is None:
         raise AssertionError("use_critic=True needs the column 'vf_preds'; have the policy write it, or turn it off")
-    reward, after, end, gamma = _exact(rewards), _exact(after), torch.tensor(ends), estimator.gamma
-    value = _exact(values) if estimator.use_critic else torch.zeros_like(reward)
+    reward, after, end, gamma = _to_float64(rewards), _to_float64(after), torch.tensor(ends), estimator.gamma
+    value = _to_float64(values) if estimator.use_critic else torch.zeros_like(reward)
     if estimator.use_gae:
-        never = torch.zeros_like(end)  # `after` is 0 already where the state reached is an end state
-        advantage = generalized_advantage(reward, value, after, never, end, gamma=gamma, lmbda=estimator.lambda_)
+        no_terminated = torch.zeros_like(end)  # `after` is 0 already where the state reached is an end state
+        advantage = generalized_advantage(
+            reward, value, after, no_terminated, end, gamma=gamma, lmbda=estimator.lambda_
+        )
         target = advantage + value
     else:
         returns = discounted_sum(reward + gamma * after * end, gamma * (~end).to(reward.dtype))
@@ -104,7 +106,7 @@ def discount_cumsum(x: Array, gamma: float) -> Array:
     return np.ascontiguousarray(discounted_sum(summand, torch.full_like(summand, gamma)).movedim(-1, 0).numpy())
 
 
-def _exact(array: Any) -> torch.Tensor:
+def _to_float64(array: Any) -> torch.Tensor:
     return torch.from_numpy(np.array(array, dtype=np.float64))
 
 
@@ -127,8 +129,10 @@ def compute_gae_for_sample_batch(
     """
     del other_agent_batches, episode  # they are part of the signature of `postprocess_trajectory`
     compute_bootstrap_value(sample_batch, policy)
-    last, how = np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1], Estimator.of(policy.config)
-    return compute_advantages(sample_batch, last, how.gamma, how.lambda_, how.use_gae, how.use_critic)
+    last, estimator = np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1], Estimator.of(policy.config)
+    return compute_advantages(
+        sample_batch, last, estimator.gamma, estimator.lambda_, estimator.use_gae, estimator.use_critic
+    )
 
 
 def compute_bootstrap_value(sample_batch: SampleBatch, policy: Any) -> SampleBatch:
@@ -140,8 +144,8 @@ def compute_bootstrap_value(sample_batch: SampleBatch, policy: Any) -> SampleBat
     if np.ravel(sample_batch[ColumnNames.TERMINATEDS])[-1]:
         last = 0.0
     else:
-        always = (ColumnNames.OBS, *filter(is_state_in, sample_batch))
-        views = {**dict.fromkeys(always, ViewRequirement()), **policy.view_requirements}
+        columns = (ColumnNames.OBS, *filter(is_state_in, sample_batch))
+        views = {**dict.fromkeys(columns, ViewRequirement()), **policy.view_requirements}
         reached = sample_batch.get_single_step_input_dict(views, index="last")
         last = as_array(policy.compute_values(reached)).item()
     after = np.append(np.ravel(values)[1:], np.float32(last))
@@ -209,6 +213,6 @@ def adjust_nstep(n_step: int, gamma: float, batch: MutableMapping[str, Any]) -> 
     for name in (ColumnNames.NEXT_OBS, *flags):
         batch[name] = map_nest(lambda column: np.asarray(column)[reached], batch[name])
     total = np.array(rewards, dtype=np.result_type(rewards, np.float32))
-    for ahead in range(1, min(n_step, len(rewards))):
-        total[:-ahead] += gamma**ahead * rewards[ahead:]
+    for offset in range(1, min(n_step, len(rewards))):
+        total[:-offset] += gamma**offset * rewards[offset:]
     batch[ColumnNames.REWARDS] = total

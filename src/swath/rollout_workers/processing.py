@@ -82,8 +82,8 @@ class VectorPreprocessor(Preprocessor):
 
     def __init__(self, space: Space) -> None:
         super().__init__(space)
-        found = {i: _choices_of(leaf.space) for i, leaf in enumerate(self.leaves)}
-        self._choices = {i: choices for i, choices in found.items() if choices is not None}
+        choices_by_leaf = {i: _choices_of(leaf.space) for i, leaf in enumerate(self.leaves)}
+        self._choices = {i: choices for i, choices in choices_by_leaf.items() if choices is not None}
         self._cuts = [0, *accumulate(spaces.flatdim(leaf.space) for leaf in self.leaves)]
         self._converters = [Converter(replace(leaf, dtype=np.dtype(np.float32))) for leaf in self.leaves]
         flat: Any = spaces.flatten_space(space)

@@ -153,9 +153,9 @@ def _entries(leaves: Sequence[Leaf], observation: Any) -> dict[tuple[str, ...], 
 
 def marks_of(td: TensorDictBase, counting: Counting, *, following: bool = False) -> Array:
     """Return the marks `[*B, T, 3]` in the observations of a batch; all leaves must have the same."""
-    under = (NEXT,) if following else ()
+    prefix = (NEXT,) if following else ()
     leaves = observation_leaves(counting.observation_space)
-    first, *others = (read(leaf.space, td[(*under, *as_tuple(leaf.key))]) for leaf in leaves)
+    first, *others = (read(leaf.space, td[(*prefix, *as_tuple(leaf.key))]) for leaf in leaves)
     for leaf, marks in zip(leaves[1:], others, strict=True):
         same = (marks == first)[valid(td)].all()
         assert same, f"{leaf.key!r} has another mark than {leaves[0].key!r}: rows were mixed"
@@ -186,17 +186,17 @@ def check_counted(td: TensorDictBase, counting: Counting, *, max_frames: int | N
     expected: dict[int, Mark] = {}
     rows: dict[int, int] = {}
     for row, t, before, after in _steps(td, counting):
-        at = f"row {row}, step {t}"
-        wanted = expected.get(row, before)
-        assert before == wanted, f"{at}: {wanted} must follow the step before, the batch has {before}"
-        assert rows.setdefault(before.env, row) == row, f"{at}: two rows are of the same env {before.env}"
+        place = f"row {row}, step {t}"
+        expected_mark = expected.get(row, before)
+        assert before == expected_mark, f"{place}: {expected_mark} must follow the step before, the batch has {before}"
+        assert rows.setdefault(before.env, row) == row, f"{place}: two rows are of the same env {before.env}"
         if isinstance(counting.script, Script):
             plan = counting.script.plan(after.env, after.episode)
             ends = plan.flags if after.step == plan.length else (False, False)
-            ends, got = (ends[0], ends[1] or after.step == max_frames), (terminated[row, t], truncated[row, t])
-            assert got == ends, f"{at}: (terminated, truncated) is {got}; {after} of {plan} ends with {ends}"
+            ends, actual = (ends[0], ends[1] or after.step == max_frames), (terminated[row, t], truncated[row, t])
+            assert actual == ends, f"{place}: (terminated, truncated) is {actual}; {after} of {plan} ends with {ends}"
         reward = reward_of(after, [leaf[row, t] for leaf in actions])
-        assert rewards[row, t] == reward, f"{at}: reward {rewards[row, t]}; {after} and its action give {reward}"
+        assert rewards[row, t] == reward, f"{place}: reward {rewards[row, t]}; {after} and its action give {reward}"
         expected[row] = Mark(after.env, after.episode + 1, 0) if done[row, t] else after
 
 
@@ -235,6 +235,6 @@ def _bits(value: torch.Tensor) -> torch.Tensor:
 def _require(good: Any, message: str, got: Any = None, wanted: Any = None) -> None:
     if np.all(good):
         return
-    index = tuple(int(at) for at in np.argwhere(~np.asarray(good))[0])
+    index = tuple(int(position) for position in np.argwhere(~np.asarray(good))[0])
     detail = "" if got is None else f": {got[index]} instead of {wanted[index]}"
     raise AssertionError(f"{message}, first at {index}{detail}")

@@ -75,11 +75,11 @@ class FaultInjector:
         self._home = os.getpid() if home is None else home
         self._steps = 0
 
-    def _happens(self, kind: Kind, episode: int = 0, step: int = 1) -> bool:
+    def _is_due(self, kind: Kind, episode: int = 0, step: int = 1) -> bool:
         """Return whether a fault of this kind happens now, and count it."""
         for fault, times in self._remaining.items():
-            now = self._steps % fault.every == 0 if fault.every else (fault.episode, fault.step) == (episode, step)
-            if fault.kind == kind and now and times != 0:
+            is_due = self._steps % fault.every == 0 if fault.every else (fault.episode, fault.step) == (episode, step)
+            if fault.kind == kind and is_due and times != 0:
                 self._remaining[fault] = (None if fault.every else 0) if times is None else times - 1
                 return True
         return False
@@ -90,13 +90,13 @@ class FaultInjector:
         Raises:
             EnvBroke: the factory shall raise.
         """
-        if self._happens("raise_at_build"):
+        if self._is_due("raise_at_build"):
             raise EnvBroke(f"env {env} could not be built")
-        return not self._happens("build_nothing")
+        return not self._is_due("build_nothing")
 
     def before_reset(self, mark: Mark) -> None:
         """Raise `EnvBroke` if the reset to this mark shall raise."""
-        if self._happens("raise_at_reset", mark.episode):
+        if self._is_due("raise_at_reset", mark.episode):
             raise EnvBroke(f"env {mark.env} raised at the reset of episode {mark.episode}")
 
     def before_step(self, mark: Mark) -> None:
@@ -106,32 +106,32 @@ class FaultInjector:
             EnvBroke: the step shall raise.
             SystemExit: the step shall end the worker, in the process that planned it.
         """
-        at = mark.episode, mark.step
+        position = mark.episode, mark.step
         self._steps += 1
-        exits, killed = self._happens("exit", *at), self._happens("kill", *at)
+        exits, killed = self._is_due("exit", *position), self._is_due("kill", *position)
         if (exits or killed) and os.getpid() == self._home:
             raise SystemExit(EXIT_CODE)
         if exits:
             os._exit(EXIT_CODE)
         if killed:
             os.kill(os.getpid(), signal.SIGKILL)
-        if killed or self._happens("hang", *at):
+        if killed or self._is_due("hang", *position):
             threading.Event().wait()
-        if self._happens("raise", *at):
+        if self._is_due("raise", *position):
             raise EnvBroke(f"env {mark.env} raised at step {mark.step} of episode {mark.episode}")
 
     def after_step(self, mark: Mark, observation: Any, reward: Any) -> tuple[Any, Any]:
         """Return observation and reward of the step to this mark, with their faults."""
-        at = mark.episode, mark.step
-        if self._happens("nan", *at):
+        position = mark.episode, mark.step
+        if self._is_due("nan", *position):
             observation = _map_leaves(observation, lambda leaf: leaf * np.nan if leaf.dtype.kind == "f" else leaf)
-        if self._happens("shape", *at):
+        if self._is_due("shape", *position):
             observation = _map_leaves(observation, lambda leaf: np.append(leaf, leaf.flat[:1]))
-        return observation, float("nan") if self._happens("nan_reward", *at) else reward
+        return observation, float("nan") if self._is_due("nan_reward", *position) else reward
 
     def after_close(self, env: int) -> None:
         """Raise `EnvBroke` if closing the env shall raise."""
-        if self._happens("raise_at_close"):
+        if self._is_due("raise_at_close"):
             raise EnvBroke(f"env {env} raised when it was closed")
 
 

@@ -15,7 +15,7 @@ from typing import Any, ClassVar, Literal
 
 from swath.errors import warn_of_no_effect
 from swath.options import one_of
-from swath.weights.snapshot import POLICY, Flat, Snapshot, flat_weights, nested, plan_update, replace_tensors
+from swath.weights.snapshot import POLICY, Flat, Snapshot, flat_weights, nest_weights, plan_update, replace_tensors
 
 Form = Literal["tensordict", "state_dict"]
 
@@ -24,7 +24,7 @@ class WeightStrategy:
     """Extracts weights from a model and copies them into one.
 
     Args:
-        extract_as: `"tensordict"` for nested TensorDicts, `"state_dict"` for a dict with dotted names.
+        extract_as: `"tensordict"` for nest_weights TensorDicts, `"state_dict"` for a dict with dotted names.
 
     Raises:
         ValueError: another form.
@@ -72,7 +72,7 @@ class WeightStrategy:
         plan_update(destination, weights)()
 
     def _to_form(self, flat: Flat) -> Any:
-        return OrderedDict(flat) if self.extract_as == "state_dict" else nested(flat)
+        return OrderedDict(flat) if self.extract_as == "state_dict" else nest_weights(flat)
 
 
 PUBLISHERS: weakref.WeakValueDictionary[str, Any] = weakref.WeakValueDictionary()

@@ -117,7 +117,7 @@ def flat_weights(source: Any) -> Flat:
     return {name: value.detach() if isinstance(value, torch.Tensor) else value for name, value in values.items()}
 
 
-def nested(flat: Flat) -> TensorDict:
+def nest_weights(flat: Flat) -> TensorDict:
     """Return weights by name as a nested TensorDict; extra state is non-tensor data in it."""
     weights = TensorDict({})
     for name, value in flat.items():
@@ -331,8 +331,8 @@ class Manifest:
         """
         if not isinstance(model, nn.Module | TensorDictBase | Mapping):
             return cls({}, {}, frozenset())
-        found = entries(model)
-        tensors = {name: entry.value for name, entry in found.items() if not is_extra(name)}
+        model_entries = entries(model)
+        tensors = {name: entry.value for name, entry in model_entries.items() if not is_extra(name)}
         needed, state = {name for name, value in tensors.items() if isinstance(value, nn.Parameter)}, set(tensors)
         if isinstance(model, nn.Module):
             state = set(model.state_dict(keep_vars=True))
@@ -345,7 +345,7 @@ class Manifest:
             if first_names[id(value)] == name
         }
         aliases = {name: first_names[id(value)] for name, value in tensors.items() if name not in weights}
-        return cls(weights, aliases, frozenset(filter(is_extra, found)))
+        return cls(weights, aliases, frozenset(filter(is_extra, model_entries)))
 
     @property
     def empty(self) -> bool:
@@ -390,13 +390,13 @@ class Manifest:
 
     def difference(self, other: Manifest) -> str:
         """Describe the first weight that differs in another manifest; empty if they are equal."""
-        mine, theirs = self._by_name(), other._by_name()
-        for name in sorted({*mine, *theirs}):
-            if mine.get(name) != theirs.get(name):
-                return f"weight {name} is {theirs.get(name, 'missing')}, not {mine.get(name, 'missing')}"
+        specs, other_specs = self._all_specs(), other._all_specs()
+        for name in sorted({*specs, *other_specs}):
+            if specs.get(name) != other_specs.get(name):
+                return f"weight {name} is {other_specs.get(name, 'missing')}, not {specs.get(name, 'missing')}"
         return ""
 
-    def _by_name(self) -> dict[str, Any]:
+    def _all_specs(self) -> dict[str, Any]:
         return {**self.aliases, **self.weights, **dict.fromkeys(self.extras, "there")}
 
     def _misfits(self, weights: Flat) -> tuple[list[str], list[str]]:

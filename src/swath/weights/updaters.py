@@ -301,7 +301,7 @@ class RayWeightUpdater(WeightUpdaterBase):
     def _sync_weights_with_worker(self, worker_id: int | None = None, server_weights: Any = None) -> None:
         self.collector.publish_weights(server_weights, worker_ids=worker_id)
         progress = publisher_of(self.collector).progress()
-        self._updated |= {worker: at for worker, at in progress.items() if worker_id in (None, worker)}
+        self._updated |= {worker: version for worker, version in progress.items() if worker_id in (None, worker)}
 
 
 def _as_list(worker_ids: Any) -> list[Any]:

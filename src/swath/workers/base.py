@@ -101,7 +101,7 @@ class Handle:
             if self._loss is None:
                 self._open[ticket.number] = ticket, needed
                 return True
-        self._monitor.settle(ticket, self._lost())
+        self._monitor.settle(ticket, self._loss_error())
         return False
 
     def ticket(self, number: int) -> Ticket:
@@ -137,11 +137,11 @@ class Handle:
             self._loss = self.kill_reason or how, exit
             open_tickets = [ticket for ticket, _ in self._open.values()]
             self._open.clear()
-        self._monitor.settle(self.ended, self._lost())
+        self._monitor.settle(self.ended, self._loss_error())
         self._announce()
         self.release()
         for ticket in open_tickets:
-            self._monitor.settle(ticket, self._lost())
+            self._monitor.settle(ticket, self._loss_error())
 
     def _announce(self) -> None:
         """Let waiting threads process an event of this handle."""
@@ -177,12 +177,12 @@ class Handle:
     def release(self) -> None:
         """Release the resources of a worker that has ended. Overridden by backends that hold some."""
 
-    def _lost(self) -> Error:
+    def _loss_error(self) -> Error:
         """Return a `WorkerLost` for one call: each gets its own exception, because tracebacks are added to it."""
         assert self._loss is not None
-        how, exit = self._loss  # noqa: A001  the field's name
+        reason, exit = self._loss  # noqa: A001  the field's name
         worker, life = self.name
-        return Error(WorkerLost(f"{self.name} {how}", worker=worker, life=life, exit=exit))
+        return Error(WorkerLost(f"{self.name} {reason}", worker=worker, life=life, exit=exit))
 
 
 class Shared(Protocol):

@@ -142,7 +142,7 @@ class Fleet:
             self._wait_until(all_up, (), due)
             self._starting = False
             if missing:
-                late = self._not_ready(missing, len(state.workers))
+                late = self._start_error(missing, len(state.workers))
                 if len(self.up) < state.required:
                     raise late
                 warn(f"{late}; the others begin without them")
@@ -172,7 +172,7 @@ class Fleet:
                 undo.callback(self._backend.kill, handles[-1])
             deadline = self._deadline("placement_timeout_s")
             if self._wait_until(all_up, [handle.ready for handle in handles], lambda: deadline) is None:
-                raise self._not_ready([handle for handle in handles if not handle.ready.done], n)
+                raise self._start_error([handle for handle in handles if not handle.ready.done], n)
             if accept is not None:
                 accept(handles)
             undo.pop_all()
@@ -469,7 +469,7 @@ class Fleet:
             if name in waiting:
                 state.started(name, now())
             else:
-                self._record_death(name, self._not_ready([self._handles[name.worker]], len(state.workers)))
+                self._record_death(name, self._start_error([self._handles[name.worker]], len(state.workers)))
         while names := state.due("waiting", now()):
             for name in names:
                 self._spawn(name)
@@ -486,7 +486,7 @@ class Fleet:
             self._state.started(name, self._clock())
             self._watch(self._handles[name.worker])
 
-    def _not_ready(self, handles: Sequence[Handle], n: int) -> SwathError:
+    def _start_error(self, handles: Sequence[Handle], n: int) -> SwathError:
         """Return the error for lives, of `n`, that were not ready in time: they have no room, or take too long."""
         limit, describe = self.survival.start_timeout_s, self.survival.describe
         late = [handle for handle in handles if limit is None or not handle.placed.done] or handles
@@ -504,5 +504,5 @@ class Fleet:
         if status.phase == "gone":
             return f"it is given up after {status.restarts} restarts; {self._state.remaining} workers are left"
         delay = limits.delay(status.restarts)
-        when = f"in {delay:g} s" if delay else "at once"
-        return f"life {status.life} begins {when} (restart {status.restarts} of {limits.max_per_worker})"
+        delay_text = f"in {delay:g} s" if delay else "at once"
+        return f"life {status.life} begins {delay_text} (restart {status.restarts} of {limits.max_per_worker})"

@@ -21,8 +21,8 @@ from typing import Any
 
 import cloudpickle
 
-from swath.errors import SwathError, noted
-from swath.pickles import pickled
+from swath.errors import SwathError, note_source
+from swath.pickles import pickle_value
 from swath.workers.outcome import Error, Outcome, Value
 from swath.workers.tickets import Name
 
@@ -45,7 +45,7 @@ class WorkerObject:
         """Build the object by the function that `load` returns, unless the initializer failed."""
 
         def build() -> None:
-            with noted(f"the construction of {self.name}"):
+            with note_source(f"the construction of {self.name}"):
                 self._object = load()()
 
         return initialized if isinstance(initialized, Error) else run_and_capture(build)
@@ -99,7 +99,7 @@ def serialize_function(function: Callable[[], Any] | None) -> bytes:
         if module is not None:
             cloudpickle.register_pickle_by_value(module)
             stack.callback(cloudpickle.unregister_pickle_by_value, module)
-        return pickled(function)
+        return pickle_value(function)
 
 
 def run_serialized(function: bytes) -> Outcome:

@@ -77,7 +77,7 @@ class LocalHandle(Handle):
         """Call the method; the answer shares no memory with the worker except for the body of a parcel."""
         outcome = self._object.answer(method, lambda: args)
         if isinstance(outcome, Value):
-            return run_and_capture(_copied, outcome.value)
+            return run_and_capture(_copy, outcome.value)
         return outcome if outcome.counts is None else copy.deepcopy(outcome)  # an `Error` that the method returned
 
 
@@ -204,7 +204,7 @@ class ThreadBackend(LocalBackend):
         return ThreadHandle(job, self)
 
 
-def _copied(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     if not isinstance(value, Parcel):
         return copy.deepcopy(value)
     return Received(copy.deepcopy(value.head), lambda: value.body)

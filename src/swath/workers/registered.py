@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 import gymnasium as gym
 from gymnasium.envs.registration import EnvSpec
 
-from swath.pickles import pickled
+from swath.pickles import pickle_value
 
 
 def with_registry(build: Callable[[], Any]) -> Callable[[], Any]:
@@ -26,7 +26,7 @@ def with_registry(build: Callable[[], Any]) -> Callable[[], Any]:
             by_entry_point[env_id] = spec
         else:
             try:
-                others[env_id] = pickled(spec)
+                others[env_id] = pickle_value(spec)
             except TypeError as error:
                 errors[env_id] = str(error)
     return partial(_register_and_build, build, pickle.dumps(by_entry_point), others, errors)

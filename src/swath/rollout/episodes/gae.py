@@ -71,8 +71,10 @@ def discounted_sum(summand: Tensor, carry: Tensor) -> Tensor:
     """
     total, factor, reach, is_finite = summand.clone(), carry[..., :-1], 1, bool(summand.isfinite().all())
     while reach < summand.shape[-1]:
-        later = factor * total[..., reach:]
-        total[..., :-reach] += later if is_finite else later.masked_fill_(factor == 0, 0)  # 0 times NaN is NaN
+        next_total = factor * total[..., reach:]
+        total[..., :-reach] += (
+            next_total if is_finite else next_total.masked_fill_(factor == 0, 0)
+        )  # 0 times NaN is NaN
         factor = factor[..., :-reach] * factor[..., reach:]
         reach *= 2
     return total
@@ -126,8 +128,8 @@ class GAE(nn.Module):
             advantage = generalized_advantage(reward, value, next_value, terminated, ends, **factors)
         target = value + advantage
         if self.average_gae:
-            spread = advantage[valid].std(correction=0).clamp_min(1e-6)
-            advantage = (advantage - advantage[valid].mean()) / spread
+            std = advantage[valid].std(correction=0).clamp_min(1e-6)
+            advantage = (advantage - advantage[valid].mean()) / std
         for key, entry in ((STATE_VALUE, value), (ADVANTAGE, advantage), (VALUE_TARGET, target)):
             tensordict.set(key, entry.masked_fill(~valid, 0).unsqueeze(-1))
         return tensordict

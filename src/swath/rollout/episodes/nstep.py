@@ -56,17 +56,17 @@ class MultiStep(nn.Module):
         out, done = tensordict.clone(recurse=False), tensordict[NEXT, DONE]
         if done.shape not in (out.shape, (*out.shape, 1)):
             return self._with_dimensions_of(done, out)
-        following = out[NEXT]
-        if all(as_tuple(key)[-1] in _NO_OBSERVATION for key in following.keys(include_nested=True, leaves_only=True)):
+        next_td = out[NEXT]
+        if all(as_tuple(key)[-1] in _NO_OBSERVATION for key in next_td.keys(include_nested=True, leaves_only=True)):
             raise KeyError("no observation under 'next' to look ahead to; collect with compact_obs=False")
-        at = torch.arange(out.shape[-1], device=done.device)
-        end = at.where(segment_ends(out)[0], out.shape[-1]).flip(-1).cummin(-1).values.flip(-1)
-        steps = (end - at + 1).clamp(max=self.n_steps)
+        times = torch.arange(out.shape[-1], device=done.device)
+        end = times.where(segment_ends(out)[0], out.shape[-1]).flip(-1).cummin(-1).values.flip(-1)
+        steps = (end - times + 1).clamp(max=self.n_steps)
         frames = torch.arange(steps.numel(), device=steps.device).view(steps.shape) + steps - 1
-        reached = following.exclude(REWARD).reshape(-1)[frames]
-        reached.names = following.names
-        reached.set(ORIGINAL_REWARD, following[REWARD])
-        reached.set(REWARD, self._summed(following[REWARD], steps))
+        reached = next_td.exclude(REWARD).reshape(-1)[frames]
+        reached.names = next_td.names
+        reached.set(ORIGINAL_REWARD, next_td[REWARD])
+        reached.set(REWARD, self._summed(next_td[REWARD], steps))
         out.set(NEXT, reached).set("steps_to_next_obs", steps)
         return out.set("gamma", self.gamma**steps).set("nonterminal", steps > 1)
 
@@ -86,6 +86,6 @@ class MultiStep(nn.Module):
         """Return the discounted sums of `reward`, `[*B, T]` or `[*B, T, …]`, over `steps` frames, `[*B, T]`."""
         frames = reward.flatten(0, steps.ndim - 1)
         total, lengths = frames.clone(), steps.reshape(-1, *[1] * (frames.ndim - 1))
-        for ahead in range(1, min(self.n_steps, steps.shape[-1])):  # sums stay within a row
-            total.add_(frames.roll(-ahead, 0).where(lengths > ahead, 0), alpha=self.gamma**ahead)
+        for offset in range(1, min(self.n_steps, steps.shape[-1])):  # sums stay within a row
+            total.add_(frames.roll(-offset, 0).where(lengths > offset, 0), alpha=self.gamma**offset)
         return total.view(reward.shape)

@@ -26,7 +26,7 @@ from typing import Any, NamedTuple, TypeAlias
 import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_leaf_nontensor, is_non_tensor
 
-from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple, in_order
+from swath.keys import COLLECTOR, DONE, MASK, NEXT, TIME, TRAJ_IDS, Key, as_tuple, order_entries
 from swath.options import TrajFormat
 from swath.rollout.episodes.statistics import worker_of_id
 
@@ -220,8 +220,8 @@ def _copy_stretches(
     batches, like = [], next(iter(stretches))
     for frames, cuts in stretches.items():  # indices of frames in their batch, and in the new one
         firsts, lengths, places = cuts.unbind(1)
-        at, before = torch.arange(int(lengths.sum()), device=cuts.device), lengths.cumsum(0) - lengths
-        numbers, targets = (at + (starts - before).repeat_interleave(lengths) for starts in (firsts, places))
+        rows, begins = torch.arange(int(lengths.sum()), device=cuts.device), lengths.cumsum(0) - lengths
+        numbers, targets = (rows + (starts - begins).repeat_interleave(lengths) for starts in (firsts, places))
         batches.append((frames, numbers, targets))
 
     def copy_entry(key: Key) -> Any:
@@ -244,7 +244,7 @@ def _copy_stretches(
     for key in keys:
         out.set(key, copy_entry(key))
     out.names = names
-    return in_order(out, keys)
+    return order_entries(out, keys)
 
 
 def _nested(flat: TensorDict, lengths: Tensor, layout: torch.layout | bool, names: Sequence[str | None]) -> TensorDict:

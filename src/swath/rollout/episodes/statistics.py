@@ -108,25 +108,25 @@ class TrajectoryIds:
             heads[:, 1:] |= ~valid[:, :-1]
             heads[:, 1:] &= valid[:, 1:]
             fresh, reward = fresh & valid[:, 0], np.where(valid, reward, 0)
-        at = np.flatnonzero(heads)  # first rows of the stretches of one episode in one env
-        (envs, steps), lengths = np.divmod(at, n_steps), np.diff(at, append=last.size)
-        n_valid = lengths if valid is None else np.add.reduceat(valid.reshape(-1), at, dtype=np.int64)
+        firsts = np.flatnonzero(heads)  # first rows of the stretches of one episode in one env
+        (envs, steps), lengths = np.divmod(firsts, n_steps), np.diff(firsts, append=last.size)
+        n_valid = lengths if valid is None else np.add.reduceat(valid.reshape(-1), firsts, dtype=np.int64)
         begin = np.flatnonzero((steps > 0) | fresh[envs])
         begin = begin[np.argsort(steps[begin] * n_envs + envs[begin])]
-        trajectory, before, total = self._current[envs], self._length[envs], self._total[envs]
-        trajectory[begin], before[begin], total[begin] = self.next_id + np.arange(len(begin)), 0, 0
+        trajectory, length_before, total = self._current[envs], self._length[envs], self._total[envs]
+        trajectory[begin], length_before[begin], total[begin] = self.next_id + np.arange(len(begin)), 0, 0
         self.n_ids += len(begin)
-        total += np.add.reduceat(reward.reshape(-1).astype(np.float64), at)
+        total += np.add.reduceat(reward.reshape(-1).astype(np.float64), firsts)
         ids, counts = np.repeat(trajectory, lengths).reshape(last.shape), None
         if self._counts_steps:
-            counts = (np.repeat(before - at, lengths) + np.arange(last.size)).reshape(last.shape)
-        over = np.flatnonzero(last.reshape(-1)[at + n_valid - 1] & (n_valid > 0))
-        over = over[np.argsort((steps + n_valid)[over] * n_envs + envs[over])]
-        self.ended_episodes = np.empty(len(over), EPISODE_DTYPE)
-        for name, values in (("trajectory", trajectory), ("total", total), ("length", before + n_valid)):
-            self.ended_episodes[name] = values[over]
-        latest = np.append(np.flatnonzero(steps == 0)[1:], len(at)) - 1
-        self._current, self._length, self._total = trajectory[latest], (before + n_valid)[latest], total[latest]
+            counts = (np.repeat(length_before - firsts, lengths) + np.arange(last.size)).reshape(last.shape)
+        complete = np.flatnonzero(last.reshape(-1)[firsts + n_valid - 1] & (n_valid > 0))
+        complete = complete[np.argsort((steps + n_valid)[complete] * n_envs + envs[complete])]
+        self.ended_episodes = np.empty(len(complete), EPISODE_DTYPE)
+        for name, values in (("trajectory", trajectory), ("total", total), ("length", length_before + n_valid)):
+            self.ended_episodes[name] = values[complete]
+        latest = np.append(np.flatnonzero(steps == 0)[1:], len(firsts)) - 1
+        self._current, self._length, self._total = trajectory[latest], (length_before + n_valid)[latest], total[latest]
         self._fresh = last[:, -1].copy()
         if valid is not None:
             self._fresh |= ~valid[:, -1]
@@ -178,10 +178,14 @@ class DeviceTrajectoryIds(TrajectoryIds):
             counts = before + steps - torch.where(heads, steps, 0).cummax(1).values
         self._current, self._length, self._total = ids[:, -1], lengths[stretch[:, -1]], totals[stretch[:, -1]]
         self._fresh = (last | ~valid)[:, -1]
-        at, envs = last.T.nonzero(as_tuple=True)
-        over = stretch[envs, at]
-        self.ended_episodes = np.empty(len(at), EPISODE_DTYPE)
-        for name, values in (("trajectory", ids[envs, at]), ("total", totals[over]), ("length", lengths[over])):
+        firsts, envs = last.T.nonzero(as_tuple=True)
+        complete = stretch[envs, firsts]
+        self.ended_episodes = np.empty(len(firsts), EPISODE_DTYPE)
+        for name, values in (
+            ("trajectory", ids[envs, firsts]),
+            ("total", totals[complete]),
+            ("length", lengths[complete]),
+        ):
             self.ended_episodes[name] = values.numpy(force=True)
         self.n_ids += int(numbers[-1])
         return torch.where(valid, ids, NO_TRAJECTORY), counts

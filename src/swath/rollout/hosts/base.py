@@ -117,7 +117,7 @@ class TensorDictSpec(CommonSpec):
         reward_keys: keys of the reward entries.
         done_keys: keys of the flags that end an episode; flags of a group inside a group with flags do not.
         all_done_keys: keys of all flags.
-        host: the host of the envs; `host.draw` writes random actions into a TensorDict, `host.imagine` returns a
+        host: the host of the envs; `host.draw` writes random actions into a TensorDict, `host.zero_step` returns a
             TensorDict of zeros with the entries of a step, except those that the policy writes.
         library: the library of the envs.
     """

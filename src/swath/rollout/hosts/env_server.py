@@ -308,9 +308,9 @@ class EnvProcess:
             EnvProcessLost: the process died, or was not ready in time.
         """
         if not self._workers.wait([self._handle.ready], START_TIMEOUT_S):
-            self._lose(f"was killed: its envs were not built within {START_TIMEOUT_S:g} s")
+            self._note_loss(f"was killed: its envs were not built within {START_TIMEOUT_S:g} s")
         elif isinstance(self._handle.ready.error, WorkerLost):
-            self._lose()
+            self._note_loss()
         if (error := self.loss or self._handle.ready.error) is not None:
             self.kill()
             raise error
@@ -339,9 +339,9 @@ class EnvProcess:
             try:
                 received, answer = self._lane.receive(deadline)
             except TimeoutError:
-                self._lose(f"was killed: a call of its envs took longer than step_timeout_s={self._timeout_s:g}")
+                self._note_loss(f"was killed: a call of its envs took longer than step_timeout_s={self._timeout_s:g}")
             except ConnectionError:
-                self._lose()
+                self._note_loss()
             else:
                 if received == number:
                     return answer
@@ -351,9 +351,9 @@ class EnvProcess:
     def kill(self) -> None:
         """Kill the process."""
         if self.loss is None:
-            self._lose("was ended")
+            self._note_loss("was ended")
 
-    def _lose(self, kill_reason: str | None = None) -> None:
+    def _note_loss(self, kill_reason: str | None = None) -> None:
         """Wait for the end of the process, killed for a reason if it does not end by itself, and note how it ended."""
         if kill_reason is not None:
             self._handle.kill(kill_reason)

@@ -24,7 +24,7 @@ from typing import Any, cast
 from gymnasium import spaces
 
 from swath.errors import EnvProcessLost, SwathError
-from swath.keys import nested
+from swath.keys import nest_entries
 from swath.options import count
 from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, EnvRaised, Host, Infos, Transition
 from swath.rollout.hosts.env_server import (
@@ -206,7 +206,7 @@ class ProcessHost(ArrayHost):
     def reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in these envs, and return a copy of `base` with their first observations as rows."""
         seed_of = dict(zip(envs, seeds or [None] * len(envs), strict=True))
-        by_process = self._by_process(envs)
+        by_process = self._group_by_process(envs)
         for index in by_process:
             if self._processes[index].loss is not None:
                 self._replace(index)
@@ -270,7 +270,7 @@ class ProcessHost(ArrayHost):
 
     def retire(self, envs: Sequence[int]) -> None:
         """Stop stepping these envs until `reset_all`, if possible."""
-        self._call({index: ("retire", numbers) for index, numbers in self._by_process(envs).items()})
+        self._call({index: ("retire", numbers) for index, numbers in self._group_by_process(envs).items()})
 
     def render(self, env: int) -> Array | None:
         """Return a frame of this env, or `None` if it does not render."""
@@ -388,7 +388,9 @@ class ProcessHost(ArrayHost):
         """Keep the envs of some processes only, which follow one another."""
         start, stop = self._shares[indices[0]].start, self._shares[indices[-1]].stop
         n, limited = stop - start, bool(self.spec.limits)
-        self._shares = {at: range(self._shares[at].start - start, self._shares[at].stop - start) for at in indices}
+        self._shares = {
+            index: range(self._shares[index].start - start, self._shares[index].stop - start) for index in indices
+        }
         self._places, self._first = self._places[start:stop], start
         self._memory = self._map_memory()
         self._memory.select_envs(start, stop)
@@ -405,7 +407,7 @@ class ProcessHost(ArrayHost):
             reports = [(answers[index], len(share)) for index, share in self._shares.items()]
             return [info for report, n in reports for info in getattr(report, "infos", ()) or [{}] * n]
         if self._info_reader is not None:
-            return nested(zip(self._info_reader.keys, [rows.copy() for rows in self._memory.infos], strict=True))
+            return nest_entries(zip(self._info_reader.keys, [rows.copy() for rows in self._memory.infos], strict=True))
         return ProcessInfos(self, self._n_steps)
 
     def _write(self, action: Leaves) -> None:
@@ -495,7 +497,7 @@ class ProcessHost(ArrayHost):
         self._read_limits()
         return answers
 
-    def _by_process(self, envs: Sequence[int]) -> dict[int, list[int]]:
+    def _group_by_process(self, envs: Sequence[int]) -> dict[int, list[int]]:
         """Return the envs by process, as their numbers there."""
         by_process = defaultdict[int, list[int]](list)
         for env in envs:

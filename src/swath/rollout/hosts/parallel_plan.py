@@ -234,7 +234,7 @@ class PlannedEnv(TorchRLEnv):
         if self._awaits_seeds:
             self.reason_for_no_plan = f"{STARTED}, and its envs were not seeded since"
         else:
-            self._use(ParallelPlan(env, autoresets=autoresets, processes=processes))
+            self._use_plan(ParallelPlan(env, autoresets=autoresets, processes=processes))
 
     def reset(self, seeds: Sequence[int | None] | None) -> Any:
         """Begin an episode in every env of the batch, seeded from the first seed, and return the root."""
@@ -267,10 +267,10 @@ class PlannedEnv(TorchRLEnv):
             key: torch.from_numpy(array) for key, array in entries_of(plan.spec.observation_keys, transition).items()
         }
         root = root.set(NEXT, TensorDict(tensors, batch_size=root.batch_size, device=self.env.device))
-        following = self.env.step_mdp(root)
+        next_root = self.env.step_mdp(root)
         if self.autoresets and len(transition.ends.envs):
-            following.update(plan.dump())
-        return root, following
+            next_root.update(plan.dump())
+        return root, next_root
 
     def render(self, env: int) -> Array | None:
         """Return a frame of this env; `None` if it does not render arrays."""
@@ -282,7 +282,7 @@ class PlannedEnv(TorchRLEnv):
             self.plan.close()
         super().close()
 
-    def _use(self, plan: ParallelPlan) -> None:
+    def _use_plan(self, plan: ParallelPlan) -> None:
         self.plan, self._awaits_seeds, self.reason_for_no_plan = plan, False, ""
         if self.env is self.stateful:  # its state_dict would ask TorchRL's processes
             self.stateful = None
@@ -302,8 +302,8 @@ class PlannedEnv(TorchRLEnv):
         except Exception as error:  # noqa: BLE001  TorchRL's own way runs
             self.reason_for_no_plan = _reason(self.env, error)
             return super().reset(seeds)
-        _unwrapped(self.env).close()
-        self._use(plan)
+        _base_env(self.env).close()
+        self._use_plan(plan)
         return plan.dump()
 
     def _checked_plan(self) -> ParallelPlan | None:
@@ -331,7 +331,7 @@ def adapt_torchrl_env(env: Any, *, autoresets: bool, plans: bool) -> TorchRLEnv:
         autoresets: whether a step resets episodes that end.
         plans: whether to look for the plan of a `ParallelEnv`.
     """
-    if not (plans and plans_mode() != "off" and type(_unwrapped(env)) is _parallel_env()):
+    if not (plans and plans_mode() != "off" and type(_base_env(env)) is _parallel_env()):
         return TorchRLEnv(env, autoresets=autoresets)
     try:
         return PlannedEnv(env, autoresets=autoresets)
@@ -348,14 +348,14 @@ def _reason(env: Any, error: Exception) -> str:
 
 def is_started(env: Any) -> bool:
     """Tell whether TorchRL steps the envs of a `ParallelEnv` in its own processes."""
-    return not _unwrapped(env).is_closed
+    return not _base_env(env).is_closed
 
 
 def _parallel_env() -> Any:
     return importlib.import_module("torchrl.envs").ParallelEnv
 
 
-def _unwrapped(env: Any) -> Any:
+def _base_env(env: Any) -> Any:
     while isinstance(env, importlib.import_module("torchrl.envs").TransformedEnv):
         env = env.base_env
     return env
@@ -363,7 +363,7 @@ def _unwrapped(env: Any) -> Any:
 
 def _makers(env: Any) -> list[Callable[[], Any]]:
     """Return functions that build the envs of a `ParallelEnv`, one per env."""
-    parallel_env = _unwrapped(env)
+    parallel_env = _base_env(env)
     creator, makers = getattr(importlib.import_module(CREATOR[0]), CREATOR[1]), list[Callable[[], Any]]()
     for make, kwargs in zip(parallel_env.create_env_fn, parallel_env.create_env_kwargs, strict=True):
         if isinstance(make, creator):
@@ -408,5 +408,5 @@ def plan_of_share(env: Any, *, plans: bool = True) -> PlanHost:
 
 def _set_seed(env: Any, *, seed: int, static: bool) -> int | None:
     """Seed the envs of a process; return the seed of the first env of the next process."""
-    following: int | None = env.set_seed(seed, static_seed=static)
-    return following
+    next_seed: int | None = env.set_seed(seed, static_seed=static)
+    return next_seed

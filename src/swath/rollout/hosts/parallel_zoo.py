@@ -17,7 +17,7 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict
 
-from swath.keys import NEXT, REWARD, as_key, as_tuple, nested
+from swath.keys import NEXT, REWARD, as_key, as_tuple, nest_entries
 from swath.rollout.hosts.base import ArrayHost, ArraySpec, Ends, Transition
 from swath.rollout.hosts.parallel import ProcessHost
 from swath.rollout.hosts.pettingzoo import PRESENT, ZooEnv
@@ -37,7 +37,7 @@ class ZooEntries(ArrayHost):
     def __init__(self, envs: Sequence[ZooEnv]) -> None:
         super().__init__(envs, None)
         self._host = TensorDictHost(envs, None, separate=True)
-        zeros, zoo = self._host.imagine().get(NEXT), envs[0].env
+        zeros, zoo = self._host.zero_step().get(NEXT), envs[0].env
         self._zeros = {
             as_key(as_tuple(key)): value for key, value in zeros.items(include_nested=True, leaves_only=True)
         }
@@ -78,10 +78,10 @@ class ZooEntries(ArrayHost):
     def step(self, action: Leaves, only: int | None = None) -> Transition:
         """Step every env that is not retired, or the env `only`."""
         pairs = zip(self.spec.action, map(torch.from_numpy, action), strict=True)
-        root: Leaves = [TensorDict(nested((leaf.key, tensor) for leaf, tensor in pairs), [self.spec.num_envs])]
+        root: Leaves = [TensorDict(nest_entries((leaf.key, tensor) for leaf, tensor in pairs), [self.spec.num_envs])]
         transition = self._host.step(root, only)
-        if (following := root[0].get(NEXT, None)) is not None:
-            self._leaves = self._leaves_of(following)
+        if (next_td := root[0].get(NEXT, None)) is not None:
+            self._leaves = self._leaves_of(next_td)
         return replace(transition, observation=self._leaves)
 
     def retire(self, envs: Sequence[int]) -> None:
@@ -116,17 +116,12 @@ class ZooProcesses(TensorDictHost):
         observed = {(group.name, *as_tuple(leaf.key)) for group in stand_in.groups for leaf in group.observation}
         # Of each leaf, the place of the mask of agents that are present; `None` if absent ones do not have zeros.
         self._masks = [self._keys.index((key[0], PRESENT)) if key in observed else None for key in self._keys]
-        self._root_leaves, self._following = Leaves(), TensorDict()
+        self._root_leaves, self._next_td = Leaves(), TensorDict()
 
     @property
     def env(self) -> Any:
         """Return an object with the properties of the envs."""
         return self._processes.env
-
-    @property
-    def following(self) -> Any:
-        """Return `"next"` of the last step."""
-        return self._following
 
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, in a new process if theirs is lost."""
@@ -155,12 +150,12 @@ class ZooProcesses(TensorDictHost):
         failed = transition.failed
         if len(failed) == n:
             return Transition([], np.zeros(n), failed=failed)
-        self._following = self._td(zip(self._keys, transition.observation, strict=True))
+        self._next_td = self._td(zip(self._keys, transition.observation, strict=True))
         self._root_leaves = self._without_absent(transition.observation)
-        action[0] = root.set(NEXT, self._following)
+        action[0] = root.set(NEXT, self._next_td)
         idle = self._retired if only is None else {*range(n)} - {only}
-        ends: Ends = self.reader.ends(self._following).without([*idle, *dict(failed)])
-        return Transition([self._root()], self.reader.reward(self._following), ends, (), failed, [{}] * n)
+        ends: Ends = self.reader.ends(self._next_td).without([*idle, *dict(failed)])
+        return Transition([self._root()], self.reader.reward(self._next_td), ends, (), failed, [{}] * n)
 
     def retire(self, envs: Sequence[int]) -> None:
         """Stop stepping these envs until `reset_all`."""
@@ -202,7 +197,7 @@ class ZooProcesses(TensorDictHost):
 
     def _td(self, entries: Iterable[tuple[tuple[str, ...], Array]]) -> TensorDict:
         """Return entries as a TensorDict `[B]`, with a TensorDict `[B, n_agents]` per group."""
-        root, groups = nested((key, torch.from_numpy(array)) for key, array in entries), self._stand_in.groups
+        root, groups = nest_entries((key, torch.from_numpy(array)) for key, array in entries), self._stand_in.groups
         n = self.spec.num_envs
         root |= {group.name: TensorDict(root[group.name], [n, len(group.agents)]) for group in groups}
         return TensorDict(root, [n])

@@ -21,7 +21,7 @@ import torch
 from gymnasium import spaces
 from tensordict import TensorDict, TensorDictBase
 
-from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, as_tuple, is_private, nested
+from swath.keys import ACTION_MASK, FLAGS, NEXT, RESERVED, REWARD, STEP_COUNT, as_tuple, is_private, nest_entries
 from swath.rollout.hosts.base import TensorDictSpec
 from swath.rollout.hosts.results import LARGEST_REWARD, bad_answer, rewards_of
 from swath.rollout.random_policy import RandomPolicy
@@ -97,9 +97,11 @@ class Group:
         """
         leaves = [root.get((self.name, *as_tuple(leaf.key))).numpy(force=True) for leaf in self.action]
         for leaf, array in zip(self.action, leaves, strict=True):
-            if array.shape != (wanted := (*batch_shape, len(self.agents), *leaf.shape)):
+            if array.shape != (expected := (*batch_shape, len(self.agents), *leaf.shape)):
                 key = (self.name, *as_tuple(leaf.key))
-                raise ValueError(f"the policy's {key} has shape {array.shape}; {len(self.agents)} agents want {wanted}")
+                raise ValueError(
+                    f"the policy's {key} has shape {array.shape}; {len(self.agents)} agents want {expected}"
+                )
         return leaves
 
 
@@ -120,9 +122,9 @@ def agent_groups(env: Any, *, keep_float64: bool = False) -> tuple[Group, ...]:
     groups: dict[str, Group] = {}
     for name, members in by_name.items():
         pairs = [(env.observation_space(agent), env.action_space(agent)) for agent in members]
-        together = all(pair == pairs[0] for pair in pairs) and (members == [name] or name not in members)
+        is_group = all(pair == pairs[0] for pair in pairs) and (members == [name] or name not in members)
         # Agents that differ form a group each, and so do agents whose name another agent has without a number.
-        parts = {name: members} if together else {str(agent): [agent] for agent in members}
+        parts = {name: members} if is_group else {str(agent): [agent] for agent in members}
         for group, part in parts.items():
             groups[group] = Group(group, part, *pairs[members.index(part[0])], keep_float64=keep_float64)
     if sum(len(group.agents) for group in groups.values()) < len(agents):
@@ -195,8 +197,8 @@ class ZooEnv:
                 ended.update(agent for agent, flag in flags.items() if flag)
             if self._steps == self._max_steps:
                 self._truncated |= self._present
-            following = self._state(observations, rewards)
-            return root.set(NEXT, following), self._state({agent: observations[agent] for agent in self._present})
+            next_td = self._state(observations, rewards)
+            return root.set(NEXT, next_td), self._state({agent: observations[agent] for agent in self._present})
         except Exception as error:
             raise bad_answer(error, self.env, STEP) from error
 
@@ -208,7 +210,7 @@ class ZooEnv:
                 root.set((group.name, *as_tuple(leaf.key)), torch.from_numpy(array))
         return root
 
-    def imagine(self) -> Any:
+    def zero_step(self) -> Any:
         """Return a TensorDict of zeros with the entries of a step, except those that the policy writes."""
         return self._state({}).set(NEXT, self._state({}, {})).apply(torch.zeros_like)
 
@@ -227,7 +229,7 @@ class ZooEnv:
             present, terminated, truncated = (torch.tensor([[agent in ids] for agent in agents]) for ids in sets)
             leaves = group.pack([observations.get(agent, group.blank) for agent in agents])
             pairs = zip(group.observation, leaves, strict=True)
-            group_entries = nested((leaf.key, torch.from_numpy(rows)) for leaf, rows in pairs)
+            group_entries = nest_entries((leaf.key, torch.from_numpy(rows)) for leaf, rows in pairs)
             group_entries |= {PRESENT: present.squeeze(-1)} | _flags(terminated, truncated)
             if rewards is not None:
                 amounts = [float(rewards.get(agent, 0.0)) for agent in agents]

@@ -74,8 +74,8 @@ class Program:
             if wrapper is not first and wrapper.specs != first.specs:
                 raise NoPlan("the envs of the SerialEnv differ")
         units = [replace(unit, env=_gymnasium_env(unit.wrapper)) for unit in units]
-        if strays := [type(unit.env).__name__ for unit in units if not isinstance(unit.env, gym.Env)]:
-            raise NoPlan(f"{strays[0]} is no gymnasium env")
+        if others := [type(unit.env).__name__ for unit in units if not isinstance(unit.env, gym.Env)]:
+            raise NoPlan(f"{others[0]} is no gymnasium env")
         return cls(tuple(units), transforms, batched, separate, stand_ins)
 
     def is_of(self, envs: Sequence[Any]) -> bool:
@@ -85,11 +85,13 @@ class Program:
             NoPlan: they have parts that a plan does not know.
         """
         units, transforms, _ = _parts(envs, separate=self.separate, stand_ins=self.stand_ins)
-        mine, others = (
+        own_parts, other_parts = (
             [*outer, *(part for unit in parts for part in (unit.wrapper, *unit.transforms))]
             for outer, parts in ((self.transforms, self.units), (transforms, units))
         )
-        same = len(mine) == len(others) and all(part is other for part, other in zip(mine, others, strict=True))
+        same = len(own_parts) == len(other_parts) and all(
+            part is other for part, other in zip(own_parts, other_parts, strict=True)
+        )
         return same and all(_gymnasium_env(unit.wrapper) is unit.env for unit in self.units)
 
 
@@ -121,7 +123,7 @@ def _unwrap(env: Any) -> tuple[tuple[Any, ...], Any]:
     torchrl_envs, transforms = importlib.import_module("torchrl.envs"), list[Any]()
     _require_own_methods(env)
     while type(env) is torchrl_envs.TransformedEnv:
-        transforms[:0] = _flat(env.transform, torchrl_envs.Compose)
+        transforms[:0] = _flatten_transforms(env.transform, torchrl_envs.Compose)
         env = env.base_env
         _require_own_methods(env)
     if type(env) in (torchrl_envs.GymEnv, torchrl_envs.GymWrapper, torchrl_envs.SerialEnv) and env.is_closed:
@@ -186,10 +188,10 @@ def _gymnasium_env(wrapper: Any) -> Any:
     return wrapper.get_wrapper_attr("step").__self__
 
 
-def _flat(transform: Any, compose: Any) -> list[Any]:
+def _flatten_transforms(transform: Any, compose: Any) -> list[Any]:
     if type(transform) is not compose:
         return [transform]
-    return [inner for part in transform for inner in _flat(part, compose)]
+    return [inner for part in transform for inner in _flatten_transforms(part, compose)]
 
 
 def _require_own_methods(env: Any) -> None:

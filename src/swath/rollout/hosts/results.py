@@ -100,9 +100,9 @@ def bad_answer(error: Exception, env: Any, form: str) -> BadAnswer:
         form: the signature that its API requires, in one sentence.
     """
     message = f"no entry {error}" if isinstance(error, KeyError) else str(error)
-    bad = BadAnswer(f"{env}: {message}; {form}")
-    bad.__cause__ = error
-    return bad
+    bad_answer = BadAnswer(f"{env}: {message}; {form}")
+    bad_answer.__cause__ = error
+    return bad_answer
 
 
 def rewards_of(returned: Any, num_envs: int = 1, whose: str = "") -> Array:

@@ -17,8 +17,8 @@ import cloudpickle
 import gymnasium as gym
 from gymnasium.vector import VectorWrapper
 
-from swath.errors import BadAnswer, noted
-from swath.extras import need
+from swath.errors import BadAnswer, note_source
+from swath.extras import import_optional
 from swath.options import count
 from swath.rollout.hosts.base import Host, MakeEnvs, close_on_failure
 from swath.rollout.hosts.env_server import Processes
@@ -209,7 +209,7 @@ def vector_host(env: Any, make: MakeEnvs | None, *, keep_float64: bool) -> Vecto
     if not converts and (is_envpool(env) or type(inner).__module__.partition(".")[0] in ("gymnasium", "ale_py")):
         return VectorHost(env, make, keep_float64=keep_float64)
     probe = env if converts else inner  # other wrappers may count or average what resets return
-    with noted(f"the first reset of {env}"):
+    with note_source(f"the first reset of {env}"):
         answer = probe.reset()
         if not isinstance(answer, tuple):
             raise BadAnswer(f"it returned {type(answer).__name__}; {RESET}")
@@ -220,7 +220,7 @@ def vector_host(env: Any, make: MakeEnvs | None, *, keep_float64: bool) -> Vecto
 
 
 def _converts_arrays(env: Any) -> bool:
-    """Tell whether a wrapper of a vector env is one of gymnasium's that turn arrays of one library into another's."""
+    """Tell whether a vector env has a gymnasium wrapper that converts arrays between libraries."""
     while isinstance(env, VectorWrapper):
         if any(base.__name__ == "ArrayConversion" for base in type(env).__mro__):
             return True
@@ -243,8 +243,8 @@ def _envs(source: Source, options: EnvOptions) -> list[Any]:
         if is_vector_env(first):
             size = first.get_wrapper_attr("num_envs") if is_batched_env(first) else first.num_envs
         if copies is not None and size is not None:
-            which = f"{type(first).__name__}, which is batched already ({size} envs)"
-            raise ValueError(f"{source.copies_name}={copies} for {which}; leave it out")
+            description = f"{type(first).__name__}, which is batched already ({size} envs)"
+            raise ValueError(f"{source.copies_name}={copies} for {description}; leave it out")
         if is_of_torchrl and is_instance and source.kwargs:
             first.update_kwargs(dict(source.kwargs))
         batched = is_of_torchrl and copies is not None and not options.separate
@@ -277,9 +277,9 @@ def make_env(source: Source, number: int = 0) -> Any:
         Exception: raised by the callable or the env's constructor, with a note.
     """
     by_id = isinstance(source.env, str)
-    with noted(f"the env source {source.env!r}{'' if source.copies is None else f', env {number}'}"):
+    with note_source(f"the env source {source.env!r}{'' if source.copies is None else f', env {number}'}"):
         if by_id and source.env.startswith("ALE/"):
-            gym.register_envs(need("ale_py", extra="atari", why=f"for {source.env}"))
+            gym.register_envs(import_optional("ale_py", extra="atari", purpose=f"for {source.env}"))
         env = gym.make(source.env, **source.kwargs) if by_id else source.env(**source.kwargs)
     _require_no_aec(env)
     if not is_env_instance(env):
@@ -307,13 +307,13 @@ def _require_no_aec(env: object) -> None:
 
 # Services, which have an attribute `closed`, by identity of the innermost env that they step. A service keeps its env
 # alive, so that the identity is not reused.
-_WAY_OUT = "shut that down first; shutdown(close_env=False) of a collector leaves the env open"
+_ADVICE = "shut that down first; shutdown(close_env=False) of a collector leaves the env open"
 _services: weakref.WeakValueDictionary[int, Any] = weakref.WeakValueDictionary()
 
 
 def used_by_others(env: Any, service: Any = None) -> list[Any]:
     """Return the env instances of an env or a list that another live service steps."""
-    users = [(instance, _services.get(id(_innermost(instance)))) for instance in _instances(env)]
+    users = [(instance, _services.get(id(_base_env(instance)))) for instance in _instances(env)]
     return [instance for instance, user in users if not (user is None or user is service or user.closed)]
 
 
@@ -324,12 +324,12 @@ def require_unused(env: Any, service: Any = None) -> None:
         ValueError: another service steps one.
     """
     for instance in used_by_others(env, service):
-        raise ValueError(f"{instance} is stepped by another collector or evaluator; {_WAY_OUT}")
+        raise ValueError(f"{instance} is stepped by another collector or evaluator; {_ADVICE}")
 
 
 def claim(env: Any, service: Any) -> None:
     """Register that a service steps an env instance, or the instances of a list, until it is closed or collected."""
-    _services.update({id(_innermost(instance)): service for instance in _instances(env)})
+    _services.update({id(_base_env(instance)): service for instance in _instances(env)})
 
 
 def _instances(env: Any) -> list[Any]:
@@ -337,7 +337,7 @@ def _instances(env: Any) -> list[Any]:
     return [entry for entry in entries if is_env_instance(entry)]
 
 
-def _innermost(env: Any) -> Any:
+def _base_env(env: Any) -> Any:
     if not is_torchrl_env(env):
         return getattr(env, "unwrapped", env)
     while isinstance(env, sys.modules["torchrl.envs"].TransformedEnv):

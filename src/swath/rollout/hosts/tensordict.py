@@ -57,7 +57,7 @@ class TensorDictHost(Host):
         self._ends: NextEnds | None = None  # of the last step of envs that reset themselves
         self._root_keys: list[Any] = []
         self._roots: list[Any] = [None] * n
-        self._nexts: list[Any] = [None] * n
+        self._next_tds: list[Any] = [None] * n
 
     @property
     def env(self) -> Any:
@@ -69,11 +69,6 @@ class TensorDictHost(Host):
         """Return the part of the env that has a `state_dict`, or `None`."""
         return getattr(self.envs[0], "stateful", None)
 
-    @property
-    def following(self) -> Any:
-        """Return `"next"` of the last step."""
-        return self._stack(self._nexts)
-
     def pending_resets(self, ended: Sequence[int]) -> Sequence[int]:
         """Return the envs, among the ones that ended, that have not begun another episode, and forget the others."""
         autoreset, self._ends = self._autoreset_envs(), None
@@ -84,9 +79,9 @@ class TensorDictHost(Host):
         rows = root.unbind(0) if self._separate else [root]
         return self._stack([env.draw(row) for env, row in zip(self.envs, rows, strict=True)])
 
-    def imagine(self) -> Any:
+    def zero_step(self) -> Any:
         """Return a TensorDict of zeros with the entries of a step, except those that the policy writes."""
-        return self._stack([env.imagine() for env in self.envs])
+        return self._stack([env.zero_step() for env in self.envs])
 
     def reset_all(self, seeds: Sequence[int | None] | None = None) -> Leaves:
         """Begin an episode in every env, also in retired ones; a batched env gets the first seed."""
@@ -134,21 +129,21 @@ class TensorDictHost(Host):
             except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
                 failed |= dict.fromkeys([place] if self._separate else range(n), self.explain(row, error))
             else:  # the next root of a separate env has no entries of the policy, as after a reset
-                self._nexts[place] = row_after.get(NEXT)
+                self._next_tds[place] = row_after.get(NEXT)
                 self._roots[place] = next_root.select(*self._root_keys, strict=False) if self._separate else next_root
-        nexts = [td for td in self._nexts if td is not None]
-        if not nexts or (failed and not self._separate):
+        next_tds = [td for td in self._next_tds if td is not None]
+        if not next_tds or (failed and not self._separate):
             return Transition([], np.zeros(n), failed=[*failed.items()])
-        following = self._stack([nexts[0] if td is None else td for td in self._nexts])
-        action[0] = root.set(NEXT, following) if self._separate else row_after
+        next_td = self._stack([next_tds[0] if td is None else td for td in self._next_tds])
+        action[0] = root.set(NEXT, next_td) if self._separate else row_after
         observation = [self._stack(self._roots)]
         if self.spec.autoresets:
-            self._ends = NextEnds(self.reader, following)
+            self._ends = NextEnds(self.reader, next_td)
             return Transition(observation, None, device_ends=self._ends)
-        ends = self.reader.ends(following)
+        ends = self.reader.ends(next_td)
         if idle or failed:
             ends = ends.without([*idle, *failed])
-        return Transition(observation, self.reader.reward(following), ends, (), [*failed.items()], [{}] * n)
+        return Transition(observation, self.reader.reward(next_td), ends, (), [*failed.items()], [{}] * n)
 
     def explain(self, root: TensorDictBase, error: Exception) -> Exception:
         """Return the error of a step; a `KeyError` with that cause if the policy wrote no action."""
@@ -174,7 +169,7 @@ class TensorDictHost(Host):
         """Return a frame of this env or its last pixels entry; of a batched env the pixels if there are any."""
         place, row = (env, 0) if self._separate else (0, env)
         source = self.envs[place]
-        pixels = _pixels(self._nexts[place], row, source.spec.batch_shape)
+        pixels = _pixels(self._next_tds[place], row, source.spec.batch_shape)
         frame = None if pixels is not None and source.spec.num_envs > 1 else source.render(row)
         return pixels if frame is None else frame
 
@@ -214,46 +209,46 @@ class StepReader:
         flags = spec.done_keys if dones is None else [key for key in spec.all_done_keys if len(as_tuple(key)) == 1]
         self._flags = {kind: [key for key in flags if as_tuple(key)[-1] == kind] for kind in FLAGS}
 
-    def reward(self, following: TensorDictBase) -> Array:
+    def reward(self, next_td: TensorDictBase) -> Array:
         """Return rewards `[B]`; `[B, T]` of steps `[*B, T]`. Waits for the device of the envs."""
         if self._rewards is not None:
-            return mean_of(following, self._rewards, self._n)
+            return mean_of(next_td, self._rewards, self._n)
         sums = list[Array]()
         for key in self._reward_keys:
             with suppress(RuntimeError):  # an entry of agents whose shapes differ is no tensor
-                rows = self._rows(following, key)
+                rows = self._rows(next_td, key)
                 sums.append(rows[..., 0] if rows.shape[-1] == 1 else rows.sum(-1))
-        return sums[0] if len(sums) == 1 else sum(sums, np.zeros(self._lead(following)))
+        return sums[0] if len(sums) == 1 else sum(sums, np.zeros(self._lead(next_td)))
 
-    def ends(self, following: TensorDictBase) -> Ends:
+    def ends(self, next_td: TensorDictBase) -> Ends:
         """Return the episodes that ended with a step; waits for the device of the envs."""
         # "done" includes all flags of its group.
-        if not self._dones and not any(bool(following.get(key).any()) for key in self._flags[DONE]):
+        if not self._dones and not any(bool(next_td.get(key).any()) for key in self._flags[DONE]):
             return NO_ENDS
-        return Ends.from_flags(*self.flags(following))
+        return Ends.from_flags(*self.flags(next_td))
 
-    def flags(self, following: TensorDictBase) -> tuple[Array, Array]:
+    def flags(self, next_td: TensorDictBase) -> tuple[Array, Array]:
         """Return whether episodes terminated, and were truncated: bool `[B]`; `[B, T]` of steps `[*B, T]`."""
-        done, terminated, truncated = (self._any(following, self._flags[kind]) for kind in FLAGS)
+        done, terminated, truncated = (self._any(next_td, self._flags[kind]) for kind in FLAGS)
         terminated |= done & ~truncated
         if self._dones:
-            over = np.logical_and.reduce([self._rows(following, key).all(-1) for key in self._dones])
-            over, over_by_limit = over & ~(terminated | truncated), self._any(following, self._truncated_keys)
-            terminated, truncated = terminated | (over & ~over_by_limit), truncated | (over & over_by_limit)
+            all_done = np.logical_and.reduce([self._rows(next_td, key).all(-1) for key in self._dones])
+            all_done, by_limit = all_done & ~(terminated | truncated), self._any(next_td, self._truncated_keys)
+            terminated, truncated = terminated | (all_done & ~by_limit), truncated | (all_done & by_limit)
         return terminated, truncated
 
-    def _any(self, following: TensorDictBase, keys: Sequence[Key]) -> Array:
+    def _any(self, next_td: TensorDictBase, keys: Sequence[Key]) -> Array:
         """Return whether any of the flags is set."""
-        no_flags: Array = np.zeros(self._lead(following), np.bool_)
-        return np.logical_or.reduce([no_flags, *(self._rows(following, key).any(-1) for key in keys)])  # type: ignore[no-any-return]
+        no_flags: Array = np.zeros(self._lead(next_td), np.bool_)
+        return np.logical_or.reduce([no_flags, *(self._rows(next_td, key).any(-1) for key in keys)])  # type: ignore[no-any-return]
 
-    def _rows(self, following: TensorDictBase, key: Key) -> Array:
+    def _rows(self, next_td: TensorDictBase, key: Key) -> Array:
         """Return an entry as an array `[B, n]`, or `[B, T, n]`."""
-        array: Array = following.get(key).numpy(force=True)
-        return array.reshape(*self._lead(following), -1)
+        array: Array = next_td.get(key).numpy(force=True)
+        return array.reshape(*self._lead(next_td), -1)
 
-    def _lead(self, following: TensorDictBase) -> tuple[int, ...]:
-        return (self._n, *following.batch_size[self._batch_dims :])
+    def _lead(self, next_td: TensorDictBase) -> tuple[int, ...]:
+        return (self._n, *next_td.batch_size[self._batch_dims :])
 
 
 class NextEnds(DeviceEnds):
@@ -261,31 +256,31 @@ class NextEnds(DeviceEnds):
 
     Args:
         reader: reads them.
-        following: `"next"`.
+        next_td: `"next"`.
     """
 
-    def __init__(self, reader: StepReader, following: TensorDictBase) -> None:
-        self._reader, self._following = reader, following
+    def __init__(self, reader: StepReader, next_td: TensorDictBase) -> None:
+        self._reader, self._next_td = reader, next_td
 
     @property
     def ended(self) -> torch.Tensor:
         """Return whether each env ended, `[B]`."""
-        return torch.from_numpy(np.logical_or(*self._reader.flags(self._following)))
+        return torch.from_numpy(np.logical_or(*self._reader.flags(self._next_td)))
 
     def read(self) -> tuple[Ends, list[int]]:
         """Return the ends; no row is void."""
-        return self._reader.ends(self._following), []
+        return self._reader.ends(self._next_td), []
 
 
-def mean_of(following: TensorDictBase, keys: Sequence[Key], n: int) -> Array:
+def mean_of(next_td: TensorDictBase, keys: Sequence[Key], n: int) -> Array:
     """Return the mean over entries, of each the mean over its dimensions after `*B`: float64 `[B]`."""
-    means = [following.get(key).detach().cpu().reshape(n, -1).double().mean(1).numpy() for key in keys]
+    means = [next_td.get(key).detach().cpu().reshape(n, -1).double().mean(1).numpy() for key in keys]
     return np.asarray(np.mean(means, axis=0))
 
 
-def _pixels(following: TensorDictBase | None, env: int, batch_shape: tuple[int, ...]) -> Array | None:
+def _pixels(next_td: TensorDictBase | None, env: int, batch_shape: tuple[int, ...]) -> Array | None:
     """Return the pixels entry of an env, colours last, or `None`."""
-    pixels = None if following is None else following.get("pixels", None)
+    pixels = None if next_td is None else next_td.get("pixels", None)
     if pixels is None:
         return None
     frame: Array = pixels[np.unravel_index(env, batch_shape) if batch_shape else ...].detach().cpu().numpy()

@@ -55,9 +55,9 @@ def reduce_env_creator(creator: Any) -> tuple[Any, ...]:
 
 
 def _build_with_state(
-    make: Callable[..., Any], fixed: Mapping[str, Any], state: Mapping[str, Any], **kwargs: Any
+    make: Callable[..., Any], fixed_kwargs: Mapping[str, Any], state: Mapping[str, Any], **kwargs: Any
 ) -> Any:
-    env = make(**{**kwargs, **fixed})
+    env = make(**{**kwargs, **fixed_kwargs})
     env.load_state_dict(state, strict=False)
     return env
 
@@ -156,7 +156,7 @@ class TorchRLEnv:
         root = self.env.step(root)
         return root, self.env.step_mdp(root)
 
-    def imagine(self) -> Any:
+    def zero_step(self) -> Any:
         """Return a TensorDict of zeros with the entries of a step, except those that the policy writes."""
         return self.env.fake_tensordict()
 

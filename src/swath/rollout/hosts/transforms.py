@@ -35,10 +35,10 @@ class Stage:
 
     Attributes:
         config: the settings that the functions depend on.
-        step: writes the entries of a transform under `"next"`, given the entries at the root and under `"next"`.
-        reset: writes its entries among the first ones of episodes; `None` if only TorchRL itself begins episodes.
+        step: adds entries under `"next"`, given the entries at the root and under `"next"`.
+        reset: adds entries to the first entries of episodes; `None` if only TorchRL itself begins episodes.
         inverse: returns the action that the env gets; `None` if it gets the action itself.
-        repeats: how often the env, and the transforms before this one, make the step.
+        repeats: how often the env and the earlier transforms make the step.
     """
 
     config: tuple[Any, ...]
@@ -48,12 +48,12 @@ class Stage:
     repeats: int = 1
 
 
-def stage_of(transform: Any, lead: tuple[int, ...]) -> Stage:
+def stage_of(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
     """Return the functions of a transform.
 
     Args:
         transform: a transform of TorchRL.
-        lead: `*B`: `(B,)`, or `()` for one env without a batch dimension.
+        batch_shape: `*B`: `(B,)`, or `()` for one env without a batch dimension.
 
     Raises:
         NoPlan: it is not in the table, or it is used in a way that the table does not know.
@@ -62,7 +62,7 @@ def stage_of(transform: Any, lead: tuple[int, ...]) -> Stage:
     make = TABLE.get(kind.__name__)
     if make is None or kind is not getattr(importlib.import_module("torchrl.envs.transforms"), kind.__name__, None):
         raise NoPlan(f"the transform {kind.__name__} is not in the table of plans")
-    return make(transform, lead)
+    return make(transform, batch_shape)
 
 
 def to_numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
@@ -70,95 +70,95 @@ def to_numpy_dtype(dtype: torch.dtype) -> np.dtype[Any]:
     return np.asarray(torch.empty(0, dtype=dtype).numpy()).dtype
 
 
-def _names(keys: Any, where: str) -> list[str]:
-    """Return keys at the root as strings.
+def _names(keys: Any, kind: str) -> list[str]:
+    """Return the keys, which must be strings.
 
     Raises:
         NoPlan: a key is nested.
     """
     if nested := [key for key in keys if not isinstance(key, str)]:
-        raise NoPlan(f"{where} uses the nested keys {nested}")
+        raise NoPlan(f"{kind} uses the nested keys {nested}")
     return list(keys)
 
 
-def _init_tracker(transform: Any, lead: tuple[int, ...]) -> Stage:
+def _init_tracker(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
     names = _names(transform.init_keys, "InitTracker")
 
-    def step(_: Entries, following: Entries) -> None:
+    def step(_: Entries, next_entries: Entries) -> None:
         for name in names:
-            if name not in following:
-                following[name] = np.zeros((prod(lead), 1), np.bool_)
+            if name not in next_entries:
+                next_entries[name] = np.zeros((prod(batch_shape), 1), np.bool_)
 
     def reset(first: Entries) -> None:
-        first.update((name, np.ones((prod(lead), 1), np.bool_)) for name in names)
+        first.update((name, np.ones((prod(batch_shape), 1), np.bool_)) for name in names)
 
     return Stage((*names,), step, reset)
 
 
-def _step_counter(transform: Any, lead: tuple[int, ...]) -> Stage:
+def _step_counter(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
     (name,), limit = _names(transform.step_count_keys, "StepCounter"), transform.max_steps
     if transform.truncated_key != TRUNCATED or (limit is not None and not transform.update_done):
         raise NoPlan("StepCounter has its own truncated key, or does not update 'done'")
 
-    def step(root: Entries, following: Entries) -> None:
-        following[name] = count = root[name] + 1
+    def step(root: Entries, next_entries: Entries) -> None:
+        next_entries[name] = count = root[name] + 1
         if limit is not None:
-            following[TRUNCATED] = truncated = (count >= limit) | following[TRUNCATED]
-            following[DONE] = truncated | following[DONE]
+            next_entries[TRUNCATED] = truncated = (count >= limit) | next_entries[TRUNCATED]
+            next_entries[DONE] = truncated | next_entries[DONE]
 
     def reset(first: Entries) -> None:
-        first[name] = np.zeros((prod(lead), 1), np.int64)
+        first[name] = np.zeros((prod(batch_shape), 1), np.int64)
 
     return Stage((name, limit), step, reset)
 
 
-def _reward_sum(transform: Any, lead: tuple[int, ...]) -> Stage:
+def _reward_sum(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
     names = [*zip(_names(transform.in_keys, "RewardSum"), _names(transform.out_keys, "RewardSum"), strict=True)]
     if transform.reward_spec:
         raise NoPlan("RewardSum puts its sums among the rewards")
 
-    def step(root: Entries, following: Entries) -> None:
+    def step(root: Entries, next_entries: Entries) -> None:
         for reward, name in names:
-            following[name] = root[name] + following[reward]
+            next_entries[name] = root[name] + next_entries[reward]
 
     def reset(first: Entries) -> None:
-        first.update((name, np.zeros((prod(lead), 1), np.float32)) for _, name in names)
+        first.update((name, np.zeros((prod(batch_shape), 1), np.float32)) for _, name in names)
 
     return Stage((*names,), step, reset)
 
 
-def _double_to_float(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
+def _double_to_float(transform: Any, batch_shape: tuple[int, ...]) -> Stage:  # noqa: ARG001
     inverse = _names(transform.in_keys_inv, "DoubleToFloat")
     if inverse not in ([], [ACTION]) or transform.out_keys_inv != inverse:
         raise NoPlan(f"DoubleToFloat casts the inputs {inverse}")
     casts = (lambda action: action.astype(np.float64)) if inverse else None
-    return _each(transform, lambda value: value.astype(np.float32), inverse=casts, config=(*inverse,))
+    return _map_entries(transform, lambda value: value.astype(np.float32), inverse=casts, config=(*inverse,))
 
 
-def _observation_norm(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
+def _observation_norm(transform: Any, batch_shape: tuple[int, ...]) -> Stage:  # noqa: ARG001
     if not transform.initialized:
         raise NoPlan("ObservationNorm is not initialized")
-    return _each(transform, _affine(transform), config=(bool(transform.standard_normal),))
+    return _map_entries(transform, _affine_function(transform), config=(bool(transform.standard_normal),))
 
 
-def _reward_scaling(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
-    return _each(transform, _affine(transform), resets=False, config=(bool(transform.standard_normal),))
+def _reward_scaling(transform: Any, batch_shape: tuple[int, ...]) -> Stage:  # noqa: ARG001
+    return _map_entries(transform, _affine_function(transform), resets=False, config=(bool(transform.standard_normal),))
 
 
-def _affine(transform: Any) -> Callable[[Array], Array]:
+def _affine_function(transform: Any) -> Callable[[Array], Array]:
     loc, scale = transform.loc, transform.scale  # buffers, which users may write to
     if transform.standard_normal:
-        return _with_tensors(lambda value: (value - loc) / scale)
-    return _with_tensors(lambda value: value * scale + loc)
+        return _wrap_tensor_function(lambda value: (value - loc) / scale)
+    return _wrap_tensor_function(lambda value: value * scale + loc)
 
 
-def _rename(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
-    """Return a stage that keeps the old entries, too: the env's specs say which entries are delivered."""
-    return _each(transform, lambda value: value)
+def _rename(transform: Any, batch_shape: tuple[int, ...]) -> Stage:  # noqa: ARG001
+    """Return a stage that copies entries to new names; the env's specs decide which entries are delivered."""
+    return _map_entries(transform, lambda value: value)
 
 
-def _itself(transform: Any, lead: tuple[int, ...]) -> Stage:
-    """Return a stage that calls a transform with a TensorDict of the entries that it reads, where all are present."""
+def _call_transform(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
+    """Return a stage that calls the transform with a TensorDict of its inputs, if all of them are present."""
     kind = type(transform).__name__
     sources, names = _names(transform.in_keys, kind), _names(transform.out_keys, kind)
     if transform.in_keys_inv:
@@ -169,20 +169,20 @@ def _itself(transform: Any, lead: tuple[int, ...]) -> Stage:
             if len(missing) < len(sources):
                 raise NoPlan(f"{kind} finds no {missing} where an episode begins")
             return
-        values = {name: torch.from_numpy(entries[name] if lead else entries[name][0]) for name in sources}
-        answer = transform(TensorDict(values, batch_size=lead))
+        values = {name: torch.from_numpy(entries[name] if batch_shape else entries[name][0]) for name in sources}
+        answer = transform(TensorDict(values, batch_size=batch_shape))
         for name in names:
             value = answer.get(name).numpy()
-            entries[name] = value if lead else value[None]
+            entries[name] = value if batch_shape else value[None]
 
-    return Stage((*sources, *names), lambda _, following: apply(following), apply)
+    return Stage((*sources, *names), lambda _, next_entries: apply(next_entries), apply)
 
 
-def _cat_frames(transform: Any, lead: tuple[int, ...]) -> Stage:
-    """Return a stage whose earlier frames are the transform's own, in its buffers."""
+def _cat_frames(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
+    """Return a stage that keeps earlier frames in the transform's own buffers."""
     sources, names = _names(transform.in_keys, "CatFrames"), _names(transform.out_keys, "CatFrames")
     buffers, dim, repeats = [*transform.buffers()], transform.dim, transform.padding == "same"
-    if lead or any(map(is_lazy, buffers)):
+    if batch_shape or any(map(is_lazy, buffers)):
         raise NoPlan("CatFrames has seen no frame, or is on a batch of envs")
 
     def apply(entries: Entries, *, begins: bool = False) -> None:
@@ -199,30 +199,30 @@ def _cat_frames(transform: Any, lead: tuple[int, ...]) -> Stage:
             entries[name] = buffer.numpy().copy()[None]
 
     config = *sources, *names, transform.N, dim, transform.padding, transform.padding_value
-    return Stage(config, lambda _, following: apply(following), partial(apply, begins=True))
+    return Stage(config, lambda _, next_entries: apply(next_entries), partial(apply, begins=True))
 
 
-def _action_mask(transform: Any, lead: tuple[int, ...]) -> Stage:
+def _action_mask(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
     """Return a stage that writes the mask into the spec of the action, from which random actions are drawn."""
     _, mask = names = _names(transform.in_keys, "ActionMask")
 
     def apply(entries: Entries) -> None:
-        transform.action_spec.update_mask(torch.from_numpy(entries[mask] if lead else entries[mask][0]))
+        transform.action_spec.update_mask(torch.from_numpy(entries[mask] if batch_shape else entries[mask][0]))
 
-    return Stage((*names,), lambda _, following: apply(following), None if lead else apply)
+    return Stage((*names,), lambda _, next_entries: apply(next_entries), None if batch_shape else apply)
 
 
-def _frame_skip(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
+def _frame_skip(transform: Any, batch_shape: tuple[int, ...]) -> Stage:  # noqa: ARG001
     skip = int(transform.frame_skip)
     return Stage((skip,), lambda *_: None, lambda _: None, repeats=skip)
 
 
-def _noop_reset(transform: Any, lead: tuple[int, ...]) -> Stage:  # noqa: ARG001
+def _noop_reset(transform: Any, batch_shape: tuple[int, ...]) -> Stage:  # noqa: ARG001
     return Stage((transform.noops, transform.random), lambda *_: None, None)
 
 
-def _vec_norm(transform: Any, lead: tuple[int, ...]) -> Stage:
-    """Return a stage whose statistics are the transform's own, which it writes in place."""
+def _vec_norm(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
+    """Return a stage that updates the transform's own statistics in place."""
     kind = type(transform).__name__
     if not getattr(transform, "stateful", True) or getattr(transform, "reduce_batch_dims", False):
         raise NoPlan(f"{kind} is stateless, or reduces batch dimensions")
@@ -239,19 +239,19 @@ def _vec_norm(transform: Any, lead: tuple[int, ...]) -> Stage:
         for source, name in names:
             if source not in entries:
                 continue
-            value = torch.from_numpy(entries[source] if lead else entries[source][0])
+            value = torch.from_numpy(entries[source] if batch_shape else entries[source][0])
             if source in updates:
                 with transform.lock:
                     changed = updates[source](value).numpy()
             else:  # the first value of its kind, for which the transform makes room
-                changed = transform(TensorDict({source: value}, batch_size=lead)).get(name).numpy()
+                changed = transform(TensorDict({source: value}, batch_size=batch_shape)).get(name).numpy()
                 find_statistics()
-            entries[name] = changed if lead else changed[None]
+            entries[name] = changed if batch_shape else changed[None]
 
     find_statistics()
     config = *names, transform.decay, transform.eps, transform.frozen, str(transform.in_keys)
     # Where some envs of a batch begin episodes, the statistics also count what the batch has kept of the others.
-    return Stage(config, lambda _, following: apply(following), None if lead else apply)
+    return Stage(config, lambda _, next_entries: apply(next_entries), None if batch_shape else apply)
 
 
 def _update_v1(transform: Any, state: Mapping[str, torch.Tensor], name: str) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -288,14 +288,14 @@ def _update_v2(transform: Any, state: Mapping[str, torch.Tensor], name: str) -> 
     return update
 
 
-def _with_tensors(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Array], Array]:
+def _wrap_tensor_function(function: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[Array], Array]:
     def call(value: Array) -> Array:
         return function(torch.from_numpy(value)).numpy()
 
     return call
 
 
-def _each(
+def _map_entries(
     transform: Any,
     function: Callable[[Array], Array],
     *,
@@ -317,9 +317,9 @@ def _each(
         raise NoPlan(f"{kind} changes inputs")
     names = [*zip(_names(transform.in_keys, kind), _names(transform.out_keys, kind), strict=True)]
 
-    def step(_: Entries, following: Entries) -> None:
+    def step(_: Entries, next_entries: Entries) -> None:
         for source, name in names:
-            following[name] = function(following[source])
+            next_entries[name] = function(next_entries[source])
 
     def reset(first: Entries) -> None:
         for source, name in names if resets else ():
@@ -348,7 +348,7 @@ TABLE: dict[str, Callable[[Any, tuple[int, ...]], Stage]] = {
             *("CatTensors", "ClipTransform", "FlattenObservation", "GrayScale", "PermuteTransform", "Resize"),
             *("RewardClipping", "SignTransform", "SqueezeTransform", "ToTensorImage", "UnsqueezeTransform"),
         ),
-        _itself,
+        _call_transform,
     ),
 }
 """The transforms that have a plan, by the names of their classes."""

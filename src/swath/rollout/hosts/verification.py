@@ -244,7 +244,7 @@ class CheckedHost(PlanHost):
         super().__init__(plain)
 
     def load(self, root: TensorDictBase) -> Leaves:
-        """Continue from a root `[*B]` of TorchRL's, and return its leaves."""
+        """Continue from a root `[*B]` of TorchRL, and return its leaves."""
         self._copies = []
         return super().load(root)
 
@@ -254,7 +254,7 @@ class CheckedHost(PlanHost):
         Raises:
             RuntimeError: TorchRL's first observations are others.
         """
-        with self._explaining():
+        with self._explain_difference():
             return self.compare_reset(envs, base, seeds)
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002
@@ -264,7 +264,7 @@ class CheckedHost(PlanHost):
             RuntimeError: TorchRL's step is another.
         """
         self._n_steps += 1
-        with self._explaining():
+        with self._explain_difference():
             return self.compare_step(action)
 
     def compare_reset(self, envs: Sequence[int], base: Leaves, seeds: Sequence[int | None] | None = None) -> Leaves:
@@ -356,7 +356,7 @@ class CheckedHost(PlanHost):
         return self._copies
 
     @contextmanager
-    def _explaining(self) -> Iterator[None]:
+    def _explain_difference(self) -> Iterator[None]:
         try:
             yield
         except NoPlan as difference:

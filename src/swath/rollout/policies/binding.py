@@ -17,13 +17,13 @@ from typing import Any, TypeAlias
 import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
-from swath.errors import noted
+from swath.errors import note_source
 from swath.keys import ACTION_MASK, FLAGS, IS_INIT, STEP_COUNT, TRAJ_IDS, Key, as_key, as_tuple, is_private, under_next
 from swath.options import FinalObservation
 from swath.rollout.buffer import Buffer, TensorDictBuffer, set_all
 from swath.rollout.hosts.base import ArraySpec, HostSpec, TensorDictSpec, first_env
 from swath.rollout.infos import InfoReader
-from swath.rollout.memory import as_tensor, blank_like, copied, equal, zeros_like
+from swath.rollout.memory import as_tensor, blank_like, copy_leaf, equal, zeros_like
 from swath.rollout.plans import plans_mode
 from swath.rollout.policies.calling import (
     BindingOptions,
@@ -124,11 +124,11 @@ class ArrayPolicy(BoundPolicy):
         keys = (*spec.observation_keys, *memory.keys)
         converter = partial(leaf_converter, bare=self._bare, device=spec.tensor_device)
         call, outputs, planned = make_caller(policy, convention, keys, spec, options, converter, memory.private)
-        copies, n_state = [copied(leaf) for leaf in observation], len(memory.state)
+        copies, n_state = [copy_leaf(leaf) for leaf in observation], len(memory.state)
         pairs = zip(spec.observation_keys, observation, strict=True)
         shapes = ", ".join(f"{key!r} {leaf.shape}" for key, leaf in pairs)
         state = f" and None for {[*memory.state]}, which the env does not give: taken for recurrent state"
-        with noted(f"the first call of {self.name}, with {shapes}{state if n_state else ''}"), torch.no_grad():
+        with note_source(f"the first call of {self.name}, with {shapes}{state if n_state else ''}"), torch.no_grad():
             is_init = self._to_tensors(memory.leaves[n_state:])
             leaves = call([*self._to_tensors(copies, copy=False), *[None] * n_state, *is_init, *memory.kept])
         self._call, self.planned = call, planned
@@ -161,7 +161,7 @@ class ArrayPolicy(BoundPolicy):
         """Return leaves `[B, …]` as tensors `[*B, …]` on the policy's device."""
         rows = [leaf[0, ...] for leaf in leaves] if self._bare else leaves
         tensors = [torch.as_tensor(row, device=self._device) for row in rows]
-        return [*map(copied, tensors)] if copy and self._device is None else tensors
+        return [*map(copy_leaf, tensors)] if copy and self._device is None else tensors
 
 
 class TensorDictPolicy(BoundPolicy):
@@ -189,7 +189,7 @@ class TensorDictPolicy(BoundPolicy):
         self._planned_keys, self._planned_groups = list[Key](), set[tuple[str, ...]]()
         self._write = self._make_write(policy, root, options)
         self._state = [under_next(key) for key in self.memory.state]
-        self._with_memory(root)
+        self._add_memory(root)
         before = keys_of(root)
         if self._first is None and self.planned is not None:
             root = self._write_by_plan(root, self.planned)
@@ -198,7 +198,7 @@ class TensorDictPolicy(BoundPolicy):
         if not spec.hands_on:
             self._keep([key for key in keys_of(root) if is_private(key) and key not in before], options)
         self.memory.initialize(self._state, [root.get(key) for key in self._state])
-        self.example = [self._drop_hidden(self._with_memory(root))]
+        self.example = [self._drop_hidden(self._add_memory(root))]
         keys, env_keys = keys_of(root), {*before, *self.memory.keys, under_next(IS_INIT)}
         added = [key for key in keys if key in spec.action_keys or key not in env_keys]
         self.forms = _forms(root, [key for key in added if not is_private(key)])
@@ -214,7 +214,7 @@ class TensorDictPolicy(BoundPolicy):
         Raises:
             TypeError, ValueError: they have another form than at construction.
         """
-        root = (self.draw or self._write_checked)(self._with_memory(observation[0]))
+        root = (self.draw or self._write_checked)(self._add_memory(observation[0]))
         if self.memory.keys:
             self.memory.update([root.get(key) for key in self._state])
         if self.memory.private:
@@ -291,9 +291,9 @@ class TensorDictPolicy(BoundPolicy):
         def plain(*entries: Any, earlier: Iterable[tuple[Key, Any]] = ()) -> TensorDictBase:
             return write(set_all(structure.empty(recurse=True), dict([*zip(keys, entries, strict=True), *earlier])))
 
-        within = partial(with_exploration, exploration=options.exploration)
+        set_exploration = partial(with_exploration, exploration=options.exploration)
         setting = (tuple(keys), tuple(root.batch_size), options.device, options.exploration, options.owns_generators)
-        return PlannedCall(policy, plain, within, PlanSetting(*setting, self.spec.hands_on))
+        return PlannedCall(policy, plain, set_exploration, PlanSetting(*setting, self.spec.hands_on))
 
     def _has_plain_groups(self, root: TensorDictBase) -> bool:
         """Tell whether the root and its groups are no lazy stacks."""
@@ -321,10 +321,10 @@ class TensorDictPolicy(BoundPolicy):
             del root[IS_INIT]
         return root
 
-    def _with_memory(self, root: TensorDictBase) -> TensorDictBase:
+    def _add_memory(self, root: TensorDictBase) -> TensorDictBase:
         for key, leaf in zip(self.memory.keys, self.memory.leaves, strict=True):
             if leaf is not None:
-                root.set(key, torch.as_tensor(copied(leaf)))
+                root.set(key, torch.as_tensor(copy_leaf(leaf)))
             if key == IS_INIT and key in self.memory.shown:
                 root.set(under_next(key), torch.zeros_like(root.get(key)))
         for key, value in zip(self.memory.private, self.memory.kept, strict=True):
@@ -348,8 +348,10 @@ class TensorDictPolicy(BoundPolicy):
             first_form = self.forms[key]
             if form is None and first_form is not None:
                 raise changed_error(self.name, f"did not write {key!r}", self.forms)
-            now, at_first = (_forms(td, self.spec.observation_keys) for td in (written, self.example[0]))
-            if form != first_form and (form[0] != first_form[0] or now == at_first):  # else the observation differs
+            new_forms, old_forms = (_forms(td, self.spec.observation_keys) for td in (written, self.example[0]))
+            if form != first_form and (
+                form[0] != first_form[0] or new_forms == old_forms
+            ):  # else the observation differs
                 self.require_form(key, form, first_form)
         return written
 
@@ -460,7 +462,7 @@ def batch_order(host: Any, policy: Any = None) -> tuple[Key, ...]:
         host: the host of TorchRL's envs.
         policy: the policy, whose spec may have further keys.
     """
-    return (*keys_of(host.imagine()), *(_specified_keys(policy) or ()), TRAJ_IDS)
+    return (*keys_of(host.zero_step()), *(_specified_keys(policy) or ()), TRAJ_IDS)
 
 
 def make_buffer(
@@ -484,7 +486,7 @@ def build_policy(build: Callable[..., Any], env: Any) -> Any:
         TypeError: the factory returned `None`.
         Exception: raised by the factory, with a note.
     """
-    with noted(f"policy_factory {build!r}"):
+    with note_source(f"policy_factory {build!r}"):
         parameters = inspect.signature(build).parameters
         required = [parameter for parameter in parameters.values() if parameter.default is parameter.empty]
         if "env" in parameters and parameters["env"].kind is not inspect.Parameter.POSITIONAL_ONLY:

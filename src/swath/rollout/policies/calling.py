@@ -23,7 +23,7 @@ from tensordict.nn import InteractionType as ExplorationType
 from torch.overrides import TorchFunctionMode
 
 from swath.errors import NonFinite, WorkerLate, warn_of_no_effect
-from swath.keys import ACTION, NEXT, REWARD, Key, as_key, as_tuple, is_private, nested, under_next
+from swath.keys import ACTION, NEXT, REWARD, Key, as_key, as_tuple, is_private, nest_entries, under_next
 from swath.options import count
 from swath.rollout.hosts.base import HostSpec, TensorDictSpec
 from swath.rollout.loop import Step
@@ -125,8 +125,10 @@ class BoundPolicy(ABC):
     def require_form(self, key: Key, form: tuple[Any, Any], first_form: tuple[Any, Any]) -> None:
         """Raise `ValueError` if the form of an output, its dtype and shape, has changed since construction."""
         if form != first_form:
-            wanted = f"at construction it had {tuple(first_form[1])} and {first_form[0]}, which it must keep"
-            raise ValueError(f"{self.name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; {wanted}")
+            expected = f"at construction it had {tuple(first_form[1])} and {first_form[0]}, which it must keep"
+            raise ValueError(
+                f"{self.name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; {expected}"
+            )
 
 
 # The arguments of a policy (`"keys"`: entries in order, `"names"`: entries by keyword); the keys that it declares to
@@ -219,7 +221,7 @@ def make_caller(
             n_actions = len(outputs)
             outputs[:], unpack = unpacker(policy, spec.action_keys, keys, answer, with_private=with_private)
             converters[:] = [
-                _itself if is_private(key) else leaf_converter(value, action=at < n_actions)
+                _identity if is_private(key) else leaf_converter(value, action=at < n_actions)
                 for at, (key, value) in enumerate(zip(outputs, unpack(answer), strict=True))
             ]
         try:
@@ -233,7 +235,7 @@ def make_caller(
     return call, outputs, planned
 
 
-def _itself(value: Any) -> Any:
+def _identity(value: Any) -> Any:
     return value
 
 
@@ -293,7 +295,7 @@ def _call_with_tensors(
 
         if not options.plans or plans_mode() == "off":
             return call
-        within = partial(with_exploration, exploration=options.exploration)
+        set_exploration = partial(with_exploration, exploration=options.exploration)
         setting = PlanSetting(
             keys,
             spec.batch_shape,
@@ -302,7 +304,7 @@ def _call_with_tensors(
             options.owns_generators,
             private=tuple(private),
         )
-        return PlannedCall(policy, call, within, setting)
+        return PlannedCall(policy, call, set_exploration, setting)
     function = partial(policy, **{_EXPLORATION: options.exploration}) if explores else policy
     at = [list(keys).index(key) for key in read]
     if kind == "names":
@@ -310,7 +312,7 @@ def _call_with_tensors(
     if kind == "keys" and at != [*range(len(keys))]:
         return lambda *inputs: function(*[inputs[place] for place in at])
     if kind == "single" and len(keys) > 1:
-        return lambda *inputs: function(nested(zip(keys, inputs, strict=True)))
+        return lambda *inputs: function(nest_entries(zip(keys, inputs, strict=True)))
     return function
 
 
@@ -532,8 +534,8 @@ def require_finite(noun: str, keys: Sequence[Key], leaves: Leaves, moment: Calla
     named: Iterable[tuple[Key, Any]] = zip(keys, leaves, strict=False)
     if isinstance(leaves[0], TensorDictBase):
         entries = leaves[0].items(include_nested=True, leaves_only=True)
-        chosen = [(key, value) for key, value in entries if not keys or as_key(as_tuple(key)) in keys]
-        named = ((key, value.reshape(leaves[0].numel(), -1)) for key, value in chosen)
+        pairs = [(key, value) for key, value in entries if not keys or as_key(as_tuple(key)) in keys]
+        named = ((key, value.reshape(leaves[0].numel(), -1)) for key, value in pairs)
     for key, leaf in named:
         values = torch.as_tensor(leaf)
         if values.is_floating_point() and not bool(values.isfinite().all()):

@@ -133,7 +133,7 @@ def _sum_last(values: Tensor, n_dims: int) -> Tensor:
     return values.reshape(*values.shape[:-n_dims], -1).sum(-1)
 
 
-def _knows(request: DrawRequest, options: str, types: Sequence[InteractionType]) -> bool:
+def _covers(request: DrawRequest, options: str, types: Sequence[InteractionType]) -> bool:
     """Tell whether a formula covers the options and the exploration type of a request."""
     return set(request.options) <= set(options.split()) and request.exploration in types
 
@@ -165,7 +165,7 @@ def _draw_index(probs: Tensor, *, quickly: bool) -> Tensor:
     return torch.multinomial(probs.reshape(-1, probs.shape[-1]), 1, replacement=True).reshape(probs.shape[:-1])
 
 
-def _most_likely(logits: Tensor) -> Tensor:
+def _mode(logits: Tensor) -> Tensor:
     return (logits == logits.max(-1, keepdim=True)[0]).to(torch.long)
 
 
@@ -182,7 +182,7 @@ def _categorical(request: DrawRequest) -> Draw | None:
 def _one_hot_categorical(request: DrawRequest) -> Draw | None:
     """Return the formula for `OneHotCategorical` of tensordict and TorchRL, whose values are whole numbers."""
     return _draw_category(
-        request, encode=_one_hot, mode=lambda logits, _: _most_likely(logits), index_of=lambda value: value.argmax(-1)
+        request, encode=_one_hot, mode=lambda logits, _: _mode(logits), index_of=lambda value: value.argmax(-1)
     )
 
 
@@ -211,7 +211,7 @@ def _draw_category(
         index_of: returns the index of a value.
     """
     (name, *mask), example = request.example, next(iter(request.example.values()))
-    is_covered = _knows(request, "neg_inf" if mask else "", (_RANDOM, _MODE, _DETERMINISTIC))
+    is_covered = _covers(request, "neg_inf" if mask else "", (_RANDOM, _MODE, _DETERMINISTIC))
     if (
         not is_covered
         or (name, *mask) not in (("logits",), ("probs",), ("logits", "mask"))
@@ -271,7 +271,7 @@ def _normal(request: DrawRequest) -> Draw | None:
     """Return the formula for `Normal`, and for TorchRL's `IndependentNormal`, which ignores `tanh_loc`."""
     is_independent = request.distribution is not distributions.Normal
     options = "event_dim tanh_loc upscale" if is_independent else ""
-    if not _has_loc_and_scale(request) or not _knows(request, options, (_RANDOM, _MODE, _MEAN, _DETERMINISTIC)):
+    if not _has_loc_and_scale(request) or not _covers(request, options, (_RANDOM, _MODE, _MEAN, _DETERMINISTIC)):
         return None
     n_dims, random, scored = request.options.get("event_dim", int(is_independent)), request.takes_random, request.scored
 
@@ -307,7 +307,7 @@ def _bounds_of(request: DrawRequest, dtype: torch.dtype | None = None) -> tuple[
 def _tanh_normal(request: DrawRequest) -> Draw | None:
     """Return the formula for TorchRL's `TanhNormal`."""
     covered = "low high upscale event_dims tanh_loc safe_tanh"
-    if not _has_loc_and_scale(request) or not _knows(request, covered, (_RANDOM, _DETERMINISTIC)):
+    if not _has_loc_and_scale(request) or not _covers(request, covered, (_RANDOM, _DETERMINISTIC)):
         return None
     bounds, options = _bounds_of(request), request.options
     if bounds is None or not options.get("safe_tanh", True):
@@ -353,13 +353,13 @@ def _tanh_limit(example: Tensor) -> float:
 def _delta(request: DrawRequest) -> Draw | None:
     """Return the formula for `Delta` of tensordict and TorchRL."""
     types = (_RANDOM, _MODE, _MEAN, _DETERMINISTIC)
-    is_known = tuple(request.example) == ("param",) and _knows(request, "atol rtol", types)
+    is_known = tuple(request.example) == ("param",) and _covers(request, "atol rtol", types)
     return (lambda param: (param, None)) if is_known and not request.scored else None
 
 
 def _tanh_delta(request: DrawRequest) -> Draw | None:
     """Return the formula for TorchRL's `TanhDelta`."""
-    is_covered = _knows(request, "low high event_dims atol rtol", (_RANDOM, _MODE, _DETERMINISTIC))
+    is_covered = _covers(request, "low high event_dims atol rtol", (_RANDOM, _MODE, _DETERMINISTIC))
     if tuple(request.example) != ("param",) or not is_covered or request.scored:
         return None
     example = request.example["param"]
@@ -373,7 +373,7 @@ def _tanh_delta(request: DrawRequest) -> Draw | None:
 def _truncated_normal(request: DrawRequest) -> Draw | None:
     """Return the formula for TorchRL's `TruncatedNormal`."""
     types = (_RANDOM,) if request.scored else (_RANDOM, _MEAN, _DETERMINISTIC)
-    if not _has_loc_and_scale(request) or not _knows(request, "low high upscale tanh_loc", types):
+    if not _has_loc_and_scale(request) or not _covers(request, "low high upscale tanh_loc", types):
         return None
     example, options, eps = request.example["loc"], request.options, 1e-6
     bounds = _bounds_of(request, example.dtype)

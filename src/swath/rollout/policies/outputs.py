@@ -17,7 +17,7 @@ from gymnasium import spaces
 
 from swath.keys import IS_INIT, NEXT, Key, as_key, as_tuple, is_private, under_next
 from swath.rollout.hosts.base import ArraySpec, HostSpec
-from swath.rollout.memory import as_tensor, copied, kind_of, zeros_like
+from swath.rollout.memory import as_tensor, copy_leaf, kind_of, zeros_like
 from swath.rollout.spaces import Leaves
 
 # Turns an answer of the policy into its values, in the order of its keys; fewer values if the answer has another form.
@@ -141,20 +141,24 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
         TypeError: values that are no numbers, or an action of the wrong dtype.
         ValueError: not one row per env, or an action of the wrong shape.
     """
-    n, lead = spec.num_envs, spec.batch_shape
+    n, batch_shape = spec.num_envs, spec.batch_shape
     for leaf, value in zip(spec.action, leaves, strict=False):
-        wanted, got = (*lead, *leaf.shape), tuple(value.shape if lead else value.shape[1:])
-        if wanted != got:
-            wants = f"wants {wanted}: it must answer with one action per env, for instance sampled from its logits"
-            raise ValueError(f"the policy's {leaf.key!r} has shape {got}; {leaf.space} with batch shape {lead} {wants}")
+        expected, shape = (*batch_shape, *leaf.shape), tuple(value.shape if batch_shape else value.shape[1:])
+        if expected != shape:
+            wants = f"wants {expected}: it must answer with one action per env, for instance sampled from its logits"
+            raise ValueError(
+                f"the policy's {leaf.key!r} has shape {shape}; {leaf.space} with batch shape {batch_shape} {wants}"
+            )
         kinds = _KINDS[leaf.dtype.kind] + ("b" if isinstance(leaf.space, spaces.MultiBinary) else "")
         if kind_of(value) not in kinds:
             raise TypeError(f"the policy's {leaf.key!r} has dtype {value.dtype}; {leaf.space} wants {leaf.dtype}")
     for key, value in zip(keys, leaves, strict=True):
         if not isinstance(value, torch.Tensor) and value.dtype.kind not in "biufc":
             raise TypeError(f"the policy's {key!r} is {value.flat[0]!r}; it must be a tensor, an array or a number")
-        if (got := tuple(value.shape))[:1] != (n,):
-            raise ValueError(f"the policy's {key!r} has shape {got}; it must begin with the batch shape {lead}")
+        if (shape := tuple(value.shape))[:1] != (n,):
+            raise ValueError(
+                f"the policy's {key!r} has shape {shape}; it must begin with the batch shape {batch_shape}"
+            )
 
 
 class Memory:
@@ -180,21 +184,21 @@ class Memory:
 
     def __init__(
         self,
-        lead: tuple[int, ...],
+        batch_shape: tuple[int, ...],
         read: Iterable[Key] = (),
         device: torch.device | None = None,
         private: Sequence[Key] = (),
         *,
         supplies_init: bool = False,
     ) -> None:
-        self._lead, self.private = lead, tuple(private)
+        self._batch_shape, self.private = batch_shape, tuple(private)
         self.kept: list[Any] = [None] * len(private)
         self._kept_before = self.kept
         keys = dict.fromkeys(read)
         self.state = tuple(key for key in keys if key != IS_INIT)
         self.shown = (*self.state, IS_INIT) if IS_INIT in keys else self.state
         self.keys = (*self.state, IS_INIT) if private and supplies_init else self.shown
-        is_init: Any = np.ones((*lead, 1), np.bool_)
+        is_init: Any = np.ones((*batch_shape, 1), np.bool_)
         is_init = is_init if device is None else torch.from_numpy(is_init).to(device)
         self.leaves: Leaves = [is_init if key == IS_INIT else None for key in self.keys]
         self._before, self._not_init = self.leaves, [zeros_like(leaf) for leaf in self.leaves[len(self.state) :]]
@@ -203,14 +207,14 @@ class Memory:
     def initialize(self, keys: Sequence[Key], outputs: Leaves) -> None:
         """Set the state to zeros, in the shapes of the outputs of a first step."""
         self._at = [keys.index(under_next(key)) for key in self.state]
-        self.leaves = [*(zeros_like(outputs[at]) for at in self._at), *self.leaves[len(self._at) :]]
+        self.leaves = [*(zeros_like(outputs[index]) for index in self._at), *self.leaves[len(self._at) :]]
         self._before = self.leaves
 
     def update(self, outputs: Leaves) -> Leaves:
         """Take the next state from the outputs of a step, and return what this step has read, for the batch."""
         self._before = self.leaves
         # The policy may write into its outputs again.
-        self.leaves = [*(copied(outputs[at]) for at in self._at), *self._not_init]
+        self.leaves = [*(copy_leaf(outputs[index]) for index in self._at), *self._not_init]
         return self._before[: len(self.shown)]
 
     def keep(self, outputs: Leaves) -> Leaves:
@@ -222,14 +226,14 @@ class Memory:
     def begin(self, envs: Sequence[int] | torch.Tensor) -> None:
         """Set the state of the envs, or of a mask of envs, to zero and `is_init` to true, where an episode begins."""
         if isinstance(envs, torch.Tensor):
-            lead = envs.reshape(self._lead)
+            is_beginning = envs.reshape(self._batch_shape)
             for at, leaf in enumerate(map(as_tensor, self.leaves)):
-                mask = lead.view(*self._lead, *[1] * (leaf.dim() - lead.dim()))
+                mask = is_beginning.view(*self._batch_shape, *[1] * (leaf.dim() - is_beginning.dim()))
                 self.leaves[at] = leaf.masked_fill(mask, self.keys[at] == IS_INIT)
             return
-        self.leaves = [copied(leaf) for leaf in self.leaves]
+        self.leaves = [copy_leaf(leaf) for leaf in self.leaves]
         for key, leaf in zip(self.keys, self.leaves, strict=True):
-            leaf.reshape(prod(self._lead), *leaf.shape[len(self._lead) :])[list(envs)] = key == IS_INIT
+            leaf.reshape(prod(self._batch_shape), *leaf.shape[len(self._batch_shape) :])[list(envs)] = key == IS_INIT
 
     def rewind(self) -> None:
         """Restore the state before the last step."""

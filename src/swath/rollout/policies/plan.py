@@ -65,10 +65,12 @@ class PolicyPlan:
 
     def is_valid(self) -> bool:
         """Return whether the policy still has the parts, hooks and settings that it had."""
-        now = _signature(self._containers)
-        if len(now) != len(self._signature) or any(a is not b for a, b in zip(now, self._signature, strict=True)):
+        signature = _signature(self._containers)
+        if len(signature) != len(self._signature) or any(
+            a is not b for a, b in zip(signature, self._signature, strict=True)
+        ):
             return False
-        tensors = (value for value in now if isinstance(value, Tensor))
+        tensors = (value for value in signature if isinstance(value, Tensor))
         return self._globals == _global_modes() and all(map(torch.equal, tensors, self._contents))
 
 
@@ -112,10 +114,10 @@ class PlannedCall:
         self,
         policy: Any,
         plain: Callable[..., Any],
-        within: Callable[[Callable[[Any], Any]], Callable[[Any], Any]],
+        set_exploration: Callable[[Callable[[Any], Any]], Callable[[Any], Any]],
         setting: PlanSetting,
     ) -> None:
-        self._policy, self._plain, self._within, self._setting = policy, plain, within, setting
+        self._policy, self._plain, self._set_exploration, self._setting = policy, plain, set_exploration, setting
         self.plan: PolicyPlan | None = None
         self.reason: str | None = _LATER
         self._checks, self._n_calls = plans_mode() == "check", 0
@@ -142,13 +144,13 @@ class PlannedCall:
         The policy is called once, as without plans, and its parts again for the comparison, if that cannot be noticed:
         the generators and buffers have the states of one call afterwards.
         """
-        answer, found = self._call_and_compare(inputs)
-        if isinstance(found, PolicyPlan):
-            self.plan, self.reason = found, None
-            self._by_plan = self._within(found) if found.reads_mode else found
+        answer, outcome = self._call_and_compare(inputs)
+        if isinstance(outcome, PolicyPlan):
+            self.plan, self.reason = outcome, None
+            self._by_plan = self._set_exploration(outcome) if outcome.reads_mode else outcome
         else:
-            self.reason = found
-            _log.debug("no plan for the policy %s: %s", type(self._policy).__name__, found)
+            self.reason = outcome
+            _log.debug("no plan for the policy %s: %s", type(self._policy).__name__, outcome)
         return answer
 
     def _call_and_compare(self, inputs: Sequence[Tensor | None]) -> tuple[Any, PolicyPlan | str]:
@@ -165,7 +167,7 @@ class PlannedCall:
         unknown, uses_formulas = list[nn.Module](), True
         while True:
             tracer = Tracer(self._setting, unknown, uses_formulas=uses_formulas)
-            difference = trial.compare(self._within(partial(tracer.trace_policy, self._policy)))
+            difference = trial.compare(self._set_exploration(partial(tracer.trace_policy, self._policy)))
             if difference is None:
                 if self._setting.hands_on and trial.compare(partial(self._call_after, trial.outputs)) is not None:
                     return trial.answer, "it reads its outputs of the step before"
@@ -191,7 +193,7 @@ class PlannedCall:
             self._setting,
             [outputs[key].clone() if key in private else value for key, value in pairs],
         )
-        difference = later.compare(self._within(plan) if plan.reads_mode else plan)
+        difference = later.compare(self._set_exploration(plan) if plan.reads_mode else plan)
         later.rewind()
         return difference and f"with its private entries, {difference}"
 
@@ -270,16 +272,16 @@ class _Trial:
     def _difference(self, outputs: State, inputs: Sequence[Tensor | None]) -> str | None:
         """Return how outputs, inputs or buffers differ after a call of the other way."""
         keys = self._setting.keys
-        wanted = dict(self.outputs)
-        got = {key: value for key, value in outputs.items() if self._setting.is_output(key)}
-        if wanted.keys() != got.keys():
-            return f"it has the entries {[*got]}, not {[*wanted]}"
-        wanted |= {("input", *as_tuple(key)): value for key, value in zip(keys, self._inputs, strict=True)}
-        got |= {("input", *as_tuple(key)): value for key, value in zip(keys, inputs, strict=True)}
+        expected = dict(self.outputs)
+        actual = {key: value for key, value in outputs.items() if self._setting.is_output(key)}
+        if expected.keys() != actual.keys():
+            return f"it has the entries {[*actual]}, not {[*expected]}"
+        expected |= {("input", *as_tuple(key)): value for key, value in zip(keys, self._inputs, strict=True)}
+        actual |= {("input", *as_tuple(key)): value for key, value in zip(keys, inputs, strict=True)}
         for number, (saved, tensor) in enumerate(zip(self._after.saved, self._after.tensors, strict=True)):
-            wanted["buffer", str(number)], got["buffer", str(number)] = saved, tensor
-        for key, value in wanted.items():
-            if value is not None and (difference := _tensor_difference(value, got[key])):
+            expected["buffer", str(number)], actual["buffer", str(number)] = saved, tensor
+        for key, value in expected.items():
+            if value is not None and (difference := _tensor_difference(value, actual[key])):
                 return f"{key!r} {difference}"
         return None
 

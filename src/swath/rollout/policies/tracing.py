@@ -267,8 +267,8 @@ class Tracer:
             if len(keys) > 1:
                 values = torch.where(state[keys[1]], values, torch.finfo(values.dtype).min)
             action = choose(values)
-            chosen = (action * values).sum(-1, keepdim=True) if value_of is None else value_of(values, action)
-            state.update(zip(outputs, (action, values, chosen), strict=True))
+            chosen_value = (action * values).sum(-1, keepdim=True) if value_of is None else value_of(values, action)
+            state.update(zip(outputs, (action, values, chosen_value), strict=True))
 
         return self._add(choose_action)
 

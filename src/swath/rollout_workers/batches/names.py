@@ -121,8 +121,8 @@ class ViewRequirement:
         """Raise `ValueError` unless it is a view of the column's own step."""
         is_own = (self.data_col or name, self.shift) in ((name, 0), (SHIFTED.get(name), -1))
         if not is_own or self.index is not None or (self.batch_repeat_value != 1 and not is_state_in(name)):
-            way_out = "workers make columns of the same step only; make others in postprocess_trajectory"
-            raise ValueError(f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): {way_out}")
+            advice = "workers make columns of the same step only; make others in postprocess_trajectory"
+            raise ValueError(f"view_requirements[{name!r}]={self} must be ViewRequirement({name!r}): {advice}")
 
 
 # By RLlib's name of a kind of spaces: the class, and the attributes that it is built of.
@@ -203,9 +203,9 @@ class WantedColumns(NamedTuple):
         return cls(acting, frozenset(name for name, view in views.items() if view.used_for_training))
 
 
-def optional_views(*wanted: str) -> dict[str, ViewRequirement]:
+def optional_views(*used: str) -> dict[str, ViewRequirement]:
     """Return requirements for all optional columns, of which these are wanted."""
     return {
-        name: ViewRequirement(used_for_compute_actions=name in wanted, used_for_training=name in wanted)
+        name: ViewRequirement(used_for_compute_actions=name in used, used_for_training=name in used)
         for name in OPTIONAL
     }

@@ -149,10 +149,10 @@ class ColumnDict(ExplainsMissing, ColumnNames, dict[str, Any]):
         arguments = [value for value in (size, num_slices, k) if value is not None]
         if len(arguments) != 1:
             raise ValueError(f"timeslices takes one of size={size}, num_slices={num_slices}, k={k}")
-        wanted = count("num_slices" if num_slices is not None else "size", arguments[0])
-        bounds = [*range(0, self.count, wanted), self.count]
+        number = count("num_slices" if num_slices is not None else "size", arguments[0])
+        bounds = [*range(0, self.count, number), self.count]
         if num_slices is not None:
-            bounds = [self.count * i // wanted for i in range(wanted + 1)]
+            bounds = [self.count * i // number for i in range(number + 1)]
         parts = [self[start:stop] for start, stop in pairwise(bounds)]
         return parts if self.SEQ_LENS not in self else [part for part in parts if part.count]
 
@@ -235,16 +235,16 @@ class ColumnDict(ExplainsMissing, ColumnNames, dict[str, Any]):
             if len(shapes) == 1 and not shapes & {None, ()}:
                 return  # as in most batches
         columns = {name: column for name, column in self.items() if name != self.SEQ_LENS}
-        found = [(path, n_rows) for path, leaf in leaves(columns) if (n_rows := rows_of(leaf)) is not None]
-        wanted, state_lengths = "one row per step", set[int]()
-        row_lengths = {n_rows for path, n_rows in found if lengths is None or not names.is_state_in(path[0])}
+        row_counts = [(path, n_rows) for path, leaf in leaves(columns) if (n_rows := rows_of(leaf)) is not None]
+        expected, state_lengths = "one row per step", set[int]()
+        row_lengths = {n_rows for path, n_rows in row_counts if lengths is None or not names.is_state_in(path[0])}
         if lengths is not None:
-            wanted = f"as many rows as its {len(lengths)} sequences have"
-            state_lengths = {len(lengths), *(n_rows for path, n_rows in found if names.is_state_in(path[0]))}
+            expected = f"as many rows as its {len(lengths)} sequences have"
+            state_lengths = {len(lengths), *(n_rows for path, n_rows in row_counts if names.is_state_in(path[0]))}
             row_lengths |= set() if self.time_major else {int(self.places(lengths).sum())}
         if max(len(row_lengths), len(state_lengths)) > 1:
-            by_column = ", ".join(f"{'/'.join(map(str, path))}: {n_rows}" for path, n_rows in found)
-            raise ValueError(f"columns of different lengths: {by_column}; every column needs {wanted}")
+            by_column = ", ".join(f"{'/'.join(map(str, path))}: {n_rows}" for path, n_rows in row_counts)
+            raise ValueError(f"columns of different lengths: {by_column}; every column needs {expected}")
 
     def lengths(self) -> Array | None:
         """Return the rows of each sequence, None where there are none."""

@@ -23,7 +23,7 @@ import torch
 from tensordict import NonTensorData, NonTensorStack, TensorDict, TensorDictBase, is_non_tensor
 
 from swath import keys
-from swath.keys import MASK, Key, as_tuple, nested
+from swath.keys import MASK, Key, as_tuple, nest_entries
 from swath.options import count
 from swath.rollout_workers import nests
 from swath.rollout_workers.batches import names
@@ -90,7 +90,7 @@ def columns_of(td: TensorDictBase) -> dict[str, Any]:
         columns.setdefault(ColumnNames.ACTION_LOGP, columns.pop(keys.LOG_PROB))
     if ColumnNames.DONES in columns:  # read only if no other entry says how episodes ended
         columns.setdefault(ColumnNames.TERMINATEDS, columns.pop(ColumnNames.DONES))
-    return nested(columns.items())
+    return nest_entries(columns.items())
 
 
 def _entries(td: TensorDictBase) -> Iterator[tuple[Key, Any]]:
@@ -270,7 +270,7 @@ class SampleBatch(ColumnDict):
             for path, leaf in leaves(self[name]):
                 entry = _entry(name, leaf, n_rows, has_rows=has_rows)
                 entries.append(((*as_tuple(KEYS.get(name, name)), *map(str, path)), entry))
-        return TensorDict(nested(entries), batch_size=[n_rows])
+        return TensorDict(nest_entries(entries), batch_size=[n_rows])
 
     @classmethod
     def from_tensordict(cls, td: TensorDictBase) -> Self:
@@ -340,7 +340,7 @@ class SampleBatch(ColumnDict):
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         """Return columns and attributes, arrays without gaps: NumPy pickles only these out of band."""
-        return type(self), (self.map_leaves(_without_gaps),), vars(self).copy()
+        return type(self), (self.map_leaves(_to_contiguous),), vars(self).copy()
 
     def __repr__(self) -> str:
         lengths = self.lengths()
@@ -396,7 +396,7 @@ def _copy_leaf(leaf: Leaf) -> Leaf:
     return leaf.clone() if isinstance(leaf, torch.Tensor) else copy(leaf)
 
 
-def _without_gaps(leaf: Leaf) -> Leaf:
+def _to_contiguous(leaf: Leaf) -> Leaf:
     return leaf.copy() if isinstance(leaf, np.ndarray) and not leaf.flags.forc else leaf
 
 
@@ -454,8 +454,8 @@ class MultiAgentBatch(ExplainsMissing):
         k, filled = count("k", k), {pid: batch.unpadded() for pid, batch in self.policy_batches.items() if batch.count}
         if not filled:
             return []
-        by = ColumnNames.AGENT_INDEX, ColumnNames.T, ColumnNames.EPS_ID
-        columns = np.concatenate([[*map(as_array, batch.columns(by))] for batch in filled.values()], axis=1)
+        sort_keys = ColumnNames.AGENT_INDEX, ColumnNames.T, ColumnNames.EPS_ID
+        columns = np.concatenate([[*map(as_array, batch.columns(sort_keys))] for batch in filled.values()], axis=1)
         order = np.lexsort(columns)
         steps = np.append(0, np.cumsum(np.diff(columns[1:, order]).any(axis=0)))
         policies = np.repeat(np.arange(len(filled)), [batch.count for batch in filled.values()])
@@ -489,10 +489,10 @@ class MultiAgentBatch(ExplainsMissing):
         """Return a batch with new arrays; shallow, with the same arrays."""
         return MultiAgentBatch({pid: batch.copy(shallow) for pid, batch in self.policy_batches.items()}, self.count)
 
-    def to_device(self, device: Any, *options: Any, **named: Any) -> Self:
+    def to_device(self, device: Any, *options: Any, **keywords: Any) -> Self:
         """Move each policy's columns to a device as tensors, in place; see `SampleBatch.to_device`."""
         for batch in self.policy_batches.values():
-            batch.to_device(device, *options, **named)
+            batch.to_device(device, *options, **keywords)
         return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:
@@ -533,9 +533,9 @@ def concat_samples_into_ma_batch(samples: Iterable[SampleBatch | MultiAgentBatch
             raise ValueError(f"{type(sample).__name__} is no SampleBatch or MultiAgentBatch")  # noqa: TRY004  as the peer
         if isinstance(sample, SampleBatch) and not sample.count:
             continue
-        several = sample.as_multi_agent()
-        env_steps += several.count
-        for policy_id, batch in several.policy_batches.items():
+        ma_batch = sample.as_multi_agent()
+        env_steps += ma_batch.count
+        for policy_id, batch in ma_batch.policy_batches.items():
             parts.setdefault(policy_id, []).append(batch)
     return MultiAgentBatch({policy_id: concat(batches) for policy_id, batches in parts.items()}, env_steps)
 

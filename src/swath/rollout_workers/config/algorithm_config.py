@@ -140,7 +140,7 @@ class AlgorithmConfig(Settings):
 
     build_algo = build
 
-    def _given(self, **settings: Any) -> Self:
+    def _set_arguments(self, **settings: Any) -> Self:
         """Set the settings that a fluent method was given.
 
         Raises:
@@ -162,7 +162,7 @@ class AlgorithmConfig(Settings):
         - `normalize_actions`: policies act in [-1, 1], which is stretched to the bounds of a `Box`.
         - `clip_actions`: then clip to those bounds.
         """
-        return self._given(env=env, **settings)
+        return self._set_arguments(env=env, **settings)
 
     def env_runners(self, num_env_runners: Any = UNCHANGED, **settings: Any) -> Self:
         """Set how many workers there are, how much each collects in a call, and its resources.
@@ -187,13 +187,13 @@ class AlgorithmConfig(Settings):
         - `use_worker_filter_stats`: filters of workers count when they are synchronised.
         - `update_worker_filter_stats`: workers get the filters that result.
         """
-        return self._given(num_env_runners=num_env_runners, **settings)
+        return self._set_arguments(num_env_runners=num_env_runners, **settings)
 
     rollouts = env_runners
 
     def exploration(self, explore: bool = UNCHANGED, **settings: Any) -> Self:
         """Set whether actions are sampled, as `env_runners(explore=…)`; the policy decides how."""
-        return self._given(explore=explore, **settings)
+        return self._set_arguments(explore=explore, **settings)
 
     def multi_agent(self, policies: Any = UNCHANGED, **settings: Any) -> Self:
         """Set the policies, and which agents each acts for.
@@ -204,7 +204,7 @@ class AlgorithmConfig(Settings):
         - `policies_to_train`: ids, or `f(policy_id, batch=None) -> bool`; None: all.
         - `count_steps_by`: what `rollout_fragment_length` counts, "env_steps" or "agent_steps".
         """
-        return self._given(policies=policies, **settings)
+        return self._set_arguments(policies=policies, **settings)
 
     def training(self, gamma: float = UNCHANGED, **settings: Any) -> Self:
         """Set how policies learn.
@@ -233,7 +233,7 @@ class AlgorithmConfig(Settings):
         - `kl_target`: what `update_kl` steers it to.
         - `ignore_action_bounds`: `RandomPolicy` acts as if a `Box` were unbounded.
         """
-        return self._given(gamma=gamma, **settings)
+        return self._set_arguments(gamma=gamma, **settings)
 
     def callbacks(self, callbacks_class: Any = UNCHANGED, **functions: Any) -> Self:
         """Set the callbacks.
@@ -247,7 +247,7 @@ class AlgorithmConfig(Settings):
         """
         for name in functions.keys() - EVENTS:
             raise TypeError(f"callbacks() got {name}={functions[name]!r}; known events are {', '.join(EVENTS)}")
-        return self._given(callbacks_class=callbacks_class, callback_functions=functions)
+        return self._set_arguments(callbacks_class=callbacks_class, callback_functions=functions)
 
     def fault_tolerance(self, restart_failed_env_runners: bool = UNCHANGED, **settings: Any) -> Self:
         """Set which workers and envs are replaced after failures, and the delays.
@@ -264,7 +264,7 @@ class AlgorithmConfig(Settings):
         - `max_num_sub_environment_restarts`: failures of a sub-env in a row before its exception is raised.
         - `delay_between_sub_environment_restarts_s`: seconds before it is rebuilt, doubling to 5.
         """
-        return self._given(restart_failed_env_runners=restart_failed_env_runners, **settings)
+        return self._set_arguments(restart_failed_env_runners=restart_failed_env_runners, **settings)
 
     def debugging(self, seed: int | None = UNCHANGED, **settings: Any) -> Self:
         """Set seeds and logging.
@@ -273,7 +273,7 @@ class AlgorithmConfig(Settings):
         - `fake_sampler`: one real batch, then copies of it.
         - `log_level`: of the logger `swath`.
         """
-        return self._given(seed=seed, **settings)
+        return self._set_arguments(seed=seed, **settings)
 
     def python_environment(self, extra_python_environs_for_driver: Any = UNCHANGED, **settings: Any) -> Self:
         """Set variables of `os.environ`.
@@ -281,7 +281,7 @@ class AlgorithmConfig(Settings):
         - `extra_python_environs_for_driver`: of the process of worker 0.
         - `extra_python_environs_for_worker`: of the other workers' processes.
         """
-        return self._given(extra_python_environs_for_driver=extra_python_environs_for_driver, **settings)
+        return self._set_arguments(extra_python_environs_for_driver=extra_python_environs_for_driver, **settings)
 
     def resources(self, num_gpus: float = UNCHANGED, **settings: Any) -> Self:
         """Set the resources of worker 0; `env_runners` sets the others'.
@@ -289,15 +289,15 @@ class AlgorithmConfig(Settings):
         - `num_gpus`: above 0 its policies are on a GPU.
         - `_fake_gpus`: act as if GPUs were there, on the CPU.
         """
-        return self._given(num_gpus=num_gpus, **settings)
+        return self._set_arguments(num_gpus=num_gpus, **settings)
 
     def framework(self, framework: str = UNCHANGED, **settings: Any) -> Self:
         """Accept "torch", the only framework."""
-        return self._given(framework=framework, **settings)
+        return self._set_arguments(framework=framework, **settings)
 
     def api_stack(self, *stacks: bool, **settings: Any) -> Self:
         """Accept False twice: the old API stack, with policies and rollout workers, is the only one."""
-        return self._given(**dict(zip(API_STACK, stacks, strict=False)), **settings)
+        return self._set_arguments(**dict(zip(API_STACK, stacks, strict=False)), **settings)
 
     def evaluation(self, evaluation_config: Any = UNCHANGED, **settings: Any) -> Self:
         """Set what differs for workers that evaluate.
@@ -305,32 +305,32 @@ class AlgorithmConfig(Settings):
         - `evaluation_config`: overrides, merged with the present ones dict by dict; or a whole config.
         - `in_evaluation`: these workers evaluate; their seeds differ from the seeds of training.
         """
-        return self._given(evaluation_config=evaluation_config, **settings)
+        return self._set_arguments(evaluation_config=evaluation_config, **settings)
 
     def reporting(self, keep_per_episode_custom_metrics: bool = UNCHANGED, **settings: Any) -> Self:
         """Set what `collect_metrics` returns.
 
         - `keep_per_episode_custom_metrics`: custom metrics as lists, one value per episode.
         """
-        return self._given(keep_per_episode_custom_metrics=keep_per_episode_custom_metrics, **settings)
+        return self._set_arguments(keep_per_episode_custom_metrics=keep_per_episode_custom_metrics, **settings)
 
     def experimental(self, _disable_preprocessor_api: bool = UNCHANGED, **settings: Any) -> Self:
         """Set exceptions from the usual processing.
 
         - `_disable_preprocessor_api`: observations reach policies as the env returned them.
         """
-        return self._given(_disable_preprocessor_api=_disable_preprocessor_api, **settings)
+        return self._set_arguments(_disable_preprocessor_api=_disable_preprocessor_api, **settings)
 
     def offline_data(self, input_: str = UNCHANGED, **settings: Any) -> Self:
         """Set where rows come from.
 
         - `input_`: "sampler", envs; "dataset", the worker's `dataset_shards`.
         """
-        return self._given(input_=input_, **settings)
+        return self._set_arguments(input_=input_, **settings)
 
     def checkpointing(self, **settings: Any) -> Self:
         """Set names that only RLlib has, as `rl_module` and `learners`: they are warned of or refused."""
-        return self._given(**settings)
+        return self._set_arguments(**settings)
 
     rl_module = learners = checkpointing
 

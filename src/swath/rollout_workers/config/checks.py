@@ -145,8 +145,8 @@ def model(name: str, value: object) -> dict[str, Any]:
     settings = string_dict(name, value)
     for key in ("use_lstm", "use_attention"):
         if settings.get(key):
-            way_out = "write make_model of a TorchPolicy with a network of (obs, state, seq_lens), or give custom_model"
-            raise ValueError(f"{name}[{key!r}]={settings[key]!r} is not served: {way_out}")
+            advice = "write make_model of a TorchPolicy with a network of (obs, state, seq_lens), or give custom_model"
+            raise ValueError(f"{name}[{key!r}]={settings[key]!r} is not served: {advice}")
         settings.pop(key, None)
     for key in sorted(settings.keys() - _MODEL.keys()):
         warn_of_no_effect(f"model[{key!r}]", "the default network does not have it; only a custom_model would read it")

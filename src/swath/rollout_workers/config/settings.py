@@ -298,8 +298,8 @@ class Settings(Mapping[str, Any]):
 
     def _require_thawed(self, name: str) -> None:
         if self.is_frozen:
-            why = f"Cannot set attribute {name!r} of an already frozen {type(self).__name__}"
-            raise AttributeError(f"{why}: change a copy(copy_frozen=False) of it")
+            message = f"Cannot set attribute {name!r} of an already frozen {type(self).__name__}"
+            raise AttributeError(f"{message}: change a copy(copy_frozen=False) of it")
 
 
 SETTINGS: Mapping[str, Option[Any]] = {row.name: row for row in vars(Settings).values() if isinstance(row, Option)}

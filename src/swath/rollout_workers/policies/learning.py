@@ -101,8 +101,8 @@ def barrier() -> None:
     try:
         distributed.monitored_barrier(timeout=_timeout[0], wait_all_ranks=True)
     except RuntimeError as error:
-        way_out = "call teardown_torch_data_parallel() on all, then setup_torch_data_parallel() again"
-        raise WorkerLate(f"ranks that learn as one have not all come in time: {error}; {way_out}") from error
+        advice = "call teardown_torch_data_parallel() on all, then setup_torch_data_parallel() again"
+        raise WorkerLate(f"ranks that learn as one have not all come in time: {error}; {advice}") from error
 
 
 def gather_objects(value: Any) -> list[Any]:
@@ -124,11 +124,11 @@ def match_weights(model: nn.Module, weights: Mapping[str, Any]) -> list[tuple[Te
         ValueError: names missing or unknown, or other shapes; the message lists them all.
     """
     targets, sources = model.state_dict(), {name: tensor_of(value) for name, value in weights.items()}
-    wanted = {name: tuple(tensor.shape) for name, tensor in targets.items()}
+    expected = {name: tuple(tensor.shape) for name, tensor in targets.items()}
     shapes = {name: tuple(tensor.shape) for name, tensor in sources.items()}
-    differ = {name for name in {**wanted, **shapes} if shapes.get(name) != wanted.get(name)}
+    differ = {name for name in {**expected, **shapes} if shapes.get(name) != expected.get(name)}
     if differ:
-        wrong = "; ".join(f"{name} is {shapes.get(name)}, wanted {wanted.get(name)}" for name in sorted(differ))
+        wrong = "; ".join(f"{name} is {shapes.get(name)}, wanted {expected.get(name)}" for name in sorted(differ))
         raise ValueError(f"weights of shapes that do not fit, none was changed: {wrong}")
     return [(target, sources[name]) for name, target in targets.items()]
 
@@ -174,8 +174,8 @@ def clip_gradients(parameters: Sequence[nn.Parameter], limit: float | None, by: 
     Raises:
         FloatingPointError: one is NaN or infinite.
     """
-    together = limit if limit is not None and by == "global_norm" else inf
-    norm = float(nn.utils.clip_grad_norm_(parameters, together))
+    norm_limit = limit if limit is not None and by == "global_norm" else inf
+    norm = float(nn.utils.clip_grad_norm_(parameters, norm_limit))
     if not isfinite(norm):
         raise FloatingPointError(f"the gradients' norm is {norm}, the weights were left as they are; {_LOOK}")
     if limit is not None and by == "value":

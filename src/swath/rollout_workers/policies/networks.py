@@ -146,14 +146,14 @@ class DefaultNetwork(nn.Module):
 
         `with_values=False` skips the critic, if it is a separate network.
         """
-        out, value, log_std = self.policy.forward(obs), None, self.log_std
+        dist_inputs, value, log_std = self.policy.forward(obs), None, self.log_std
         if self._shared:
-            out, value = out[..., :-1], out[..., -1]
+            dist_inputs, value = dist_inputs[..., :-1], dist_inputs[..., -1]
         elif self.critic is not None and with_values:
             value = self.value(obs)
         if log_std is not None:
-            out = torch.cat([out, log_std.expand_as(out)], -1)
-        return out if value is None else (out, value)
+            dist_inputs = torch.cat([dist_inputs, log_std.expand_as(dist_inputs)], -1)
+        return dist_inputs if value is None else (dist_inputs, value)
 
     def value(self, obs: Any) -> Tensor:
         """Return the values `[n]` alone."""
@@ -215,8 +215,8 @@ def call_model(model: nn.Module, obs: Any, states: Sequence[Any], seq_lens: Tens
     parts = answer if isinstance(answer, tuple) else (answer,)
     *outputs, new_states = (*parts, ()) if seq_lens is None else parts
     if len(outputs) not in (1, 2) or not isinstance(outputs[0], Tensor):
-        wanted = "dist_inputs or (dist_inputs, value)" + (", with the states as the last part" if states else "")
-        raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {wanted}")
+        expected = "dist_inputs or (dist_inputs, value)" + (", with the states as the last part" if states else "")
+        raise TypeError(f"{type(model).__name__} gave {type(answer).__name__}; it must give {expected}")
     value = outputs[1] if len(outputs) == 2 else None
     value = value.squeeze(-1) if value is not None and value.ndim == 2 else value
     return Outputs(outputs[0], value, list(new_states))

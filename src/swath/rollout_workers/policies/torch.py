@@ -43,7 +43,7 @@ class TorchPolicy(Policy):
     """Acts by a network and learns by gradients of a loss; derive from it and write at least `loss`.
 
     An observation entry `"action_mask"` at the root of a Dict forbids the actions whose entry is 0; for a MultiDiscrete
-    action the masks of its parts are concatenated. A mask of another form is left to a model of your own.
+    action the masks of its parts are concatenated. A mask of another form needs a custom model.
 
     To override: `make_model`, `loss`, `stats`, `make_optimizer`, `postprocess_trajectory`.
 
@@ -62,8 +62,8 @@ class TorchPolicy(Policy):
     Raises:
         RuntimeError: a GPU is required, and there is none.
         TypeError: the model's output has another form.
-        ValueError: an action space that no distribution is for, a mask that has not one entry per choice, or a model
-            with another number of outputs.
+        ValueError: an action space without a distribution, a mask without one entry per choice, or a model with another
+            number of outputs.
     """
 
     looks_at_episodes = False
@@ -79,8 +79,8 @@ class TorchPolicy(Policy):
         self._mask = mask_reader(observation_space, action_space, None if custom else type(self).__name__)
         self._dtype = answer_leaves(action_space, normalize=self.config["normalize_actions"])[0].dtype
         self.num_outputs, self.dist_class = self._head.inputs, networks.dist_class_of(self._head)
-        seed, own_id = self.config["seed"], self.config.get("__policy_id", "")
-        streams = None if seed is None else PrivateStreams(derive_named(seed, f"weights of {own_id}"), self.device)
+        seed, policy_id = self.config["seed"], self.config.get("__policy_id", "")
+        streams = None if seed is None else PrivateStreams(derive_named(seed, f"weights of {policy_id}"), self.device)
         with streams.activate() if streams else nullcontext():  # with a seed, weights depend on it and the id alone
             self.model = self.make_model().to(self.device).eval()
             initial: Any = getattr(self.model, "get_initial_state", list)
@@ -140,14 +140,14 @@ class TorchPolicy(Policy):
         """
         raise NotImplementedError(f"{type(self).__name__} has no loss")
 
-    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  for those who override it
+    def stats(self, train_batch: SampleBatch) -> dict[str, Any]:  # noqa: ARG002  for overrides
         """Return numbers to report of the last loss, by name; scalar tensors become numbers."""
         return self._stats
 
     def run_model(self, model: nn.Module, batch: Mapping[str, Any]) -> Outputs:
         """Run the network on the rows of a batch of tensors."""
         obs, seq_lens = batch[ColumnNames.OBS], batch[ColumnNames.SEQ_LENS] if self._initial_state else None
-        return self._allowed(networks.call_model(model, obs, states_in(batch), seq_lens), obs)
+        return self._mask_outputs(networks.call_model(model, obs, states_in(batch), seq_lens), obs)
 
     def valid_mean(self, train_batch: SampleBatch) -> Any:
         """Return a function that takes the mean of `[n]` over the rows of this batch that are no padding."""
@@ -178,12 +178,12 @@ class TorchPolicy(Policy):
         """
         with torch.inference_mode():
             options = {} if with_values else {"with_values": False}
-            out, value, states = self._outputs(obs_batch, state_batches, **options)
+            dist_inputs, value, states = self._outputs(obs_batch, state_batches, **options)
             head = self._head
             explores = self.config["explore"] if explore is None else explore
-            action, log_prob = head.sample(out) if explores else head.mode(out)
+            action, log_prob = head.sample(dist_inputs) if explores else head.mode(dist_inputs)
             actions = as_array(action)
-            extra = {ColumnNames.ACTION_DIST_INPUTS: as_array(out), ColumnNames.ACTION_LOGP: as_array(log_prob)}
+            extra = {ColumnNames.ACTION_DIST_INPUTS: as_array(dist_inputs), ColumnNames.ACTION_LOGP: as_array(log_prob)}
             if value is not None:
                 extra[ColumnNames.VF_PREDS] = as_array(value)
         self.global_timestep += len(actions)
@@ -227,8 +227,8 @@ class TorchPolicy(Policy):
         if not actions_normalized and self.config["normalize_actions"]:
             actions = unscale_actions(self.action_space, np.asarray(actions))
         with torch.inference_mode():
-            out = self._outputs(obs_batch, state_batches).dist_inputs
-            return as_array(self._head.log_prob(out, networks.to_device(self.device, np.asarray(actions))))
+            dist_inputs = self._outputs(obs_batch, state_batches).dist_inputs
+            return as_array(self._head.log_prob(dist_inputs, networks.to_device(self.device, np.asarray(actions))))
 
     @property
     def cur_lr(self) -> float:
@@ -317,15 +317,15 @@ class TorchPolicy(Policy):
     def _outputs(self, obs: Any, states: Sequence[Any] | None, **options: Any) -> Outputs:
         """Run the network on observations, without gradients."""
         tensors = networks.to_device(self.device, obs)
-        before = [networks.to_device(self.device, part) for part in states] if states else []
+        old_states = [networks.to_device(self.device, part) for part in states] if states else []
         lengths = None
         if self._initial_state:
             lengths = torch.ones(len(leaves_of(tensors)[0]), dtype=torch.int32, device=self.device)
-        outputs = networks.call_model(self.model, tensors, before, lengths, **options)
-        return outputs if self._mask is None else self._allowed(outputs, tensors)
+        outputs = networks.call_model(self.model, tensors, old_states, lengths, **options)
+        return outputs if self._mask is None else self._mask_outputs(outputs, tensors)
 
-    def _allowed(self, outputs: Outputs, obs: Any) -> Outputs:
-        """Give the actions that the mask in the observations forbids impossible logits."""
+    def _mask_outputs(self, outputs: Outputs, obs: Any) -> Outputs:
+        """Set the logits of forbidden actions by the mask in the observations, if there is one."""
         if self._mask is None:
             return outputs
         head, mask = self._head, self._mask(obs)
@@ -338,11 +338,11 @@ class TorchPolicy(Policy):
         space.seed(0)
         obs, states = map_nest(lambda leaf: np.stack([leaf, leaf]), (space.sample(), tuple(self._initial_state)))
         with torch.no_grad():
-            out, value, _ = self._outputs(obs, states)
-        shapes = [list(part.shape) for part in (out, value) if part is not None]
-        wanted = [[2, self.num_outputs], [2]]
-        if shapes != wanted[: len(shapes)]:
-            raise ValueError(f"the model of {self!r} gives outputs of shapes {shapes} for 2 rows; wanted {wanted}")
+            dist_inputs, value, _ = self._outputs(obs, states)
+        shapes = [list(part.shape) for part in (dist_inputs, value) if part is not None]
+        expected = [[2, self.num_outputs], [2]]
+        if shapes != expected[: len(shapes)]:
+            raise ValueError(f"the model of {self!r} gives outputs of shapes {shapes} for 2 rows; wanted {expected}")
         return value is not None
 
     def _backward(self, batch: SampleBatch) -> dict[str, Any]:
@@ -354,7 +354,7 @@ class TorchPolicy(Policy):
             torch.autograd.backward(self.loss(self.model, self.dist_class, batch))
         finally:
             self.model.eval()
-        stats = {name: _number(value) for name, value in self.stats(batch).items()}
+        stats = {name: _to_number(value) for name, value in self.stats(batch).items()}
         if self.distributed_world_size > 1:
             learning.average_gradients(self._parameters)
         norm = learning.clip_gradients(self._parameters, self.config["grad_clip"], self.config["grad_clip_by"])
@@ -370,7 +370,7 @@ class TorchPolicy(Policy):
         }
 
     def _step(self) -> None:
-        """Make one step of the optimiser by the parameters' gradients, and drop these."""
+        """Make one step of the optimiser by the gradients of the parameters, and clear the gradients."""
         if self.config["lr_schedule"] is not None:
             for group in self.optimizer.param_groups:
                 group["lr"] = self.cur_lr
@@ -395,8 +395,8 @@ class PPOTorchPolicy(TorchPolicy):
         Estimator.of(self.config)  # raises where the settings contradict each other
         self.kl_coeff = float(self.config["kl_coeff"])
         if not self._has_value:
-            wanted = "(dist_inputs, value), or with states (dist_inputs, value, states)"
-            raise ValueError(f"the model of {type(self).__name__} has no values; it must give {wanted}")
+            expected = "(dist_inputs, value), or with states (dist_inputs, value, states)"
+            raise ValueError(f"the model of {type(self).__name__} has no values; it must give {expected}")
 
     @property
     def estimator(self) -> Estimator:
@@ -424,20 +424,23 @@ class PPOTorchPolicy(TorchPolicy):
 
     def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
         """Compute the clipped surrogate loss with a divergence penalty (Schulman et al., 2017, eq. 7 to 9)."""
-        out, value, _ = self.run_model(model, train_batch)
-        now, before = dist_class(out, model), dist_class(train_batch[ColumnNames.ACTION_DIST_INPUTS], model)
+        dist_inputs, value, _ = self.run_model(model, train_batch)
+        new_dist, old_dist = (
+            dist_class(dist_inputs, model),
+            dist_class(train_batch[ColumnNames.ACTION_DIST_INPUTS], model),
+        )
         config, target, mean = self.config, train_batch[ColumnNames.VALUE_TARGETS], self.valid_mean(train_batch)
-        log_ratio = now.logp(train_batch[ColumnNames.ACTIONS]) - train_batch[ColumnNames.ACTION_LOGP]
+        log_ratio = new_dist.logp(train_batch[ColumnNames.ACTIONS]) - train_batch[ColumnNames.ACTION_LOGP]
         policy_loss = mean(clipped_surrogate(log_ratio, train_batch[ColumnNames.ADVANTAGES], config["clip_param"]))
-        entropy, kl = mean(now.entropy()), mean(before.kl(now))
-        value_loss = explained = torch.zeros_like(entropy)
+        entropy, kl = mean(new_dist.entropy()), mean(old_dist.kl(new_dist))
+        value_loss = explained_var = torch.zeros_like(entropy)
         if config["use_critic"] and value is not None:
             value_loss = mean((value - target).square().clamp(0, config["vf_clip_param"]))
-            explained = explained_variance(target, value, mean)
+            explained_var = explained_variance(target, value, mean)
         loss: Tensor = policy_loss + config["vf_loss_coeff"] * value_loss - self.entropy_coeff * entropy
         if config["use_kl_loss"]:
             loss = loss + self.kl_coeff * kl
-        parts = {"policy_loss": policy_loss, "vf_loss": value_loss, "vf_explained_var": explained, "kl": kl}
+        parts = {"policy_loss": policy_loss, "vf_loss": value_loss, "vf_explained_var": explained_var, "kl": kl}
         parts |= {"total_loss": loss, "entropy": entropy}
         self._stats = {name: part.detach() for name, part in parts.items()}
         self._stats |= {"entropy_coeff": self.entropy_coeff, "cur_kl_coeff": self.kl_coeff}
@@ -458,7 +461,7 @@ class PPOTorchPolicy(TorchPolicy):
 
 
 class PGTorchPolicy(TorchPolicy):
-    """Learns by the plain policy gradient: discounted returns, no critic; of the settings it reads `gamma`."""
+    """Learns by the plain policy gradient from discounted returns, without a critic; reads the setting `gamma`."""
 
     has_critic = False
 
@@ -480,8 +483,8 @@ class PGTorchPolicy(TorchPolicy):
         return compute_advantages(sample_batch, 0.0, self.config["gamma"], use_gae=False, use_critic=False)
 
 
-def _number(value: Any) -> Any:
-    """Return a scalar as Python's number, a larger tensor as an array."""
+def _to_number(value: Any) -> Any:
+    """Return a scalar as a Python number, a larger tensor as an array."""
     value = as_array(value) if isinstance(value, Tensor) else value
     return value.item() if isinstance(value, np.ndarray | np.generic) and value.ndim == 0 else value
 

@@ -79,7 +79,7 @@ class Agents(ABC):
     def _look_at_reset(self, envs: Sequence[int], leaves: Leaves, base: Leaves) -> Leaves:
         """Keep what envs returned in a reset; return `base` with what policies see."""
 
-    def _good(self, transition: Transition) -> Sequence[int]:
+    def _working_envs(self, transition: Transition) -> Sequence[int]:
         """Return the envs whose results of a step can be looked at."""
         failed = [env for env, _ in transition.failed]
         return [env for env in self._envs if env not in failed] if self.spec.steps_singly else ()
@@ -131,7 +131,7 @@ class LoneAgents(Agents):
         transition = self._host.step(processed)
         if timer.is_timing:
             timer.lap("env_wait")
-        envs = self._good(transition) if transition.failed else self._envs
+        envs = self._working_envs(transition) if transition.failed else self._envs
         if envs:
             self._returned, infos = transition.observation, transition.info
             if rows.has_infos or any(infos):
@@ -158,8 +158,8 @@ class LoneAgents(Agents):
     def _inputs(self, envs: Sequence[int], leaves: Leaves, base: Leaves) -> tuple[Leaves, dict[int, Exception]]:
         """Return `base` with what the policy sees of some envs, and errors by env."""
         rows, n_envs = self._rows, len(self._envs)
-        some = leaves if len(envs) == n_envs else [leaf[envs] for leaf in leaves]
-        inputs, positions, errors = rows.see(lambda which: [leaf[which] for leaf in some], len(envs))
+        env_leaves = leaves if len(envs) == n_envs else [leaf[envs] for leaf in leaves]
+        inputs, positions, errors = rows.see(lambda rows_of_env: [leaf[rows_of_env] for leaf in env_leaves], len(envs))
         if 0 < len(positions) < n_envs:
             inputs = with_rows(base, n_envs, [envs[position] for position in positions], inputs)
         return inputs or base, {envs[position]: error for position, error in errors.items()}
@@ -222,13 +222,13 @@ class ManyAgents(Agents):
             closing += dict.fromkeys((*shown.observed, *shown.ends)) if shown.ends else shown.observed
             ends |= shown.ends
         amounts = np.fromiter(map(float, rewards), np.float64, len(rewards))
-        for rows, positions, ids in self._by_policy(rewarded):
+        for rows, positions, ids in self._group_by_policy(rewarded):
             rows.fields["pending_reward"][ids] += np.where(rows.fields["is_open"][ids], amounts[positions], 0)
         if ends:
             flags = np.array([*ends.values()])
-            for rows, positions, ids in self._by_policy([*ends]):
+            for rows, positions, ids in self._group_by_policy([*ends]):
                 rows.fields["terminated"][ids], rows.fields["truncated"][ids] = flags[positions].T
-        for rows, _, ids in self._by_policy(closing):
+        for rows, _, ids in self._group_by_policy(closing):
             is_open = rows.fields["is_open"][ids]
             closed = ids if is_open.all() else ids[is_open]
             if len(closed):
@@ -241,7 +241,7 @@ class ManyAgents(Agents):
             timer.lap("env_wait")
         while self._started_envs:
             self._announce(self._started_envs.pop(0))
-        for rows, _, ids in self._by_policy([*chain.from_iterable(shown.acting for shown in self._shown)]):
+        for rows, _, ids in self._group_by_policy([*chain.from_iterable(shown.acting for shown in self._shown)]):
             inputs = rows.latest if ids is rows.all_ids else [leaf.take(ids, axis=0) for leaf in rows.latest]
             kept = rows.act(inputs, ids, self.slots.episodes)
             rows.open(inputs, kept, ids)
@@ -261,9 +261,12 @@ class ManyAgents(Agents):
         transition, timer = self._host.step(action), self._timer
         if timer.is_timing:
             timer.lap("env_wait")
-        envs = self._good(transition) if transition.failed else self._envs
+        envs = self._working_envs(transition) if transition.failed else self._envs
         self._returned = transition.observation
-        transition.failed = [*transition.failed, *self._look(envs, transition.observation, transition.info).items()]
+        transition.failed = [
+            *transition.failed,
+            *self._keep_observations(envs, transition.observation, transition.info).items(),
+        ]
         if timer.is_timing:
             timer.lap("raw_obs_processing")
         return transition
@@ -273,11 +276,11 @@ class ManyAgents(Agents):
         for env in envs:
             self.enter(env, self.slots.episodes[env])  # without agents that were observed in a reset that failed
         results = {env: {**_RESET_RESULT, INFOS: self._host.info_of(env)} for env in envs}
-        for env, error in self._look(envs, leaves, results).items():
+        for env, error in self._keep_observations(envs, leaves, results).items():
             raise EnvRaised(env, error) from error
         return leaves
 
-    def _look(self, envs: Sequence[int], leaves: Leaves, results: Any) -> dict[int, Exception]:
+    def _keep_observations(self, envs: Sequence[int], leaves: Leaves, results: Any) -> dict[int, Exception]:
         """Keep the observations that envs returned, with their other results by env; return errors by env."""
         failed, values, observed, infos = dict[int, Exception](), list[Any](), list[int](), dict[int, Any]()
         for env in envs:
@@ -289,14 +292,18 @@ class ManyAgents(Agents):
                 failed[env] = error
             if any(result[INFOS].values()):
                 infos |= {self._tokens[env].get(agent, -1): info for agent, info in result[INFOS].items()}
-        for rows, positions, ids in self._by_policy(observed):
-            inputs, good, errors = rows.see(partial(rows.pack, [values[i] for i in positions.tolist()]), len(ids))
+        for rows, positions, ids in self._group_by_policy(observed):
+            inputs, good_positions, errors = rows.see(
+                partial(rows.pack, [values[i] for i in positions.tolist()]), len(ids)
+            )
             failed |= {int(rows.fields["labels"][ids[position], ENV]): error for position, error in errors.items()}
-            if good:
-                rows.observe(inputs, ids if len(good) == len(ids) else ids[good])
+            if good_positions:
+                rows.observe(inputs, ids if len(good_positions) == len(ids) else ids[good_positions])
             if infos or rows.has_infos:
                 token = rows.number << _SLOT_BITS
-                rows.note_infos([infos.get(token | slot, {}) for slot in ids[good].tolist()], ids[good].tolist())
+                rows.note_infos(
+                    [infos.get(token | slot, {}) for slot in ids[good_positions].tolist()], ids[good_positions].tolist()
+                )
         return failed
 
     def _observe(self, env: int, episode: Episode, returned: ByAgent, result: Mapping[str, ByAgent]) -> Iterable[Any]:
@@ -312,11 +319,11 @@ class ManyAgents(Agents):
         if not flagged and last.agents and list(returned) == last.agents:
             self._shown[env] = Shown(last.agents, last.observed, last.observed, {}, rewards)
             return returned.values()
-        running, over = self._running[env], terminateds[WHOLE_ENV] or truncateds[WHOLE_ENV]
-        ended = [*(running if over else dict.fromkeys(flagged))]
+        running, is_over = self._running[env], terminateds[WHOLE_ENV] or truncateds[WHOLE_ENV]
+        ended = [*(running if is_over else dict.fromkeys(flagged))]
         observed, acting, values = list[int](), list[int](), []
         for agent, observation in returned.items():
-            has_ended = over or agent in ended
+            has_ended = is_over or agent in ended
             if agent not in running:
                 if has_ended or agent in episode.slots:
                     continue
@@ -328,7 +335,7 @@ class ManyAgents(Agents):
             values.append(observation)
             if not has_ended:
                 acting.append(running[agent])
-        if over and not any(
+        if is_over and not any(
             rows.table[slot]["is_open"] or rows.table[slot]["n_made"] for rows, slot in episode.slots.values()
         ):
             steps = f"{episode.total_env_steps + 1} steps in which no agent was observed to act"
@@ -343,14 +350,14 @@ class ManyAgents(Agents):
         self._shown[env] = Shown(agents, observed, acting, ends, rewards)
         return values
 
-    def _by_policy(self, tokens: list[int]) -> list[tuple[PolicyRows, Array, Array]]:
+    def _group_by_policy(self, tokens: list[int]) -> list[tuple[PolicyRows, Array, Array]]:
         """Sort agents by policy: policies in order of first appearance, positions of their agents, and the slots."""
         if tokens != self._sorted[0]:
             numbers, slots = np.divmod(np.array(tokens, np.int64), 1 << _SLOT_BITS)
-            found = list[tuple[PolicyRows, Array, Array]]()
+            groups = list[tuple[PolicyRows, Array, Array]]()
             for number in dict.fromkeys(numbers.tolist()):
                 rows, positions = self.slots.policies[number], np.flatnonzero(numbers == number)
                 ids = slots[positions]
-                found.append((rows, positions, rows.all_ids if np.array_equal(ids, rows.all_ids) else ids))
-            self._sorted = tokens, found
+                groups.append((rows, positions, rows.all_ids if np.array_equal(ids, rows.all_ids) else ids))
+            self._sorted = tokens, groups
         return self._sorted[1]

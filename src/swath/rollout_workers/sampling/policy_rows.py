@@ -58,14 +58,14 @@ _METHODS = "compute_actions", "compute_actions_from_input_dict"
 _VALUES_AT_ONCE = 256
 
 
-def resized(leaves: Leaves, size: int) -> Leaves:
+def resize(leaves: Leaves, size: int) -> Leaves:
     """Return leaves `[size, …]`: copies, in which rows that they do not have are 0."""
     return [np.concatenate([leaf, np.zeros((size - len(leaf), *leaf.shape[1:]), leaf.dtype)]) for leaf in leaves]
 
 
 def with_rows(old: Leaves, size: int, ids: Any, rows: Leaves) -> Leaves:
     """Return new leaves `[size, …]` with some rows; others are as in the old leaves, or 0 where these have none."""
-    leaves = resized(old or [leaf[:0] for leaf in rows], size)
+    leaves = resize(old or [leaf[:0] for leaf in rows], size)
     for leaf, new in zip(leaves, rows, strict=True):
         leaf[ids] = new
     return leaves
@@ -162,7 +162,7 @@ class PolicyRows:
             self._free.append(self.size)
             self._use_table(np.append(self.table, np.zeros(1, SLOT)))
             self.agents, self.infos = (np.append(column, np.full(1, None)) for column in (self.agents, self.infos))
-            self._before = resized(self._before, self.size)
+            self._before = resize(self._before, self.size)
         slot = self._free.pop()
         self.table[slot] = np.zeros((), SLOT)
         self.fields["labels"][slot, : len(labels)], self.agents[slot] = labels, agent
@@ -184,17 +184,17 @@ class PolicyRows:
         """
         positions, errors = [*range(n)], dict[int, Exception]()
         try:
-            observations = self._preprocessed(read(ALL))
+            observations = self._preprocess(read(ALL))
         except Exception:  # noqa: BLE001  it is found below
             for position in positions:
                 try:
-                    self._preprocessed(read([position]))
+                    self._preprocess(read([position]))
                 except Exception as error:  # noqa: BLE001  it is returned with the others
                     errors[position] = error
             positions = [position for position in positions if position not in errors]
             if not positions:
                 return [], [], errors
-            observations = self._preprocessed(read(positions))
+            observations = self._preprocess(read(positions))
         if self.passes_on:
             return observations, positions, errors
         try:
@@ -206,9 +206,9 @@ class PolicyRows:
             error.add_note(f"raised by the observation filter of {self.policy_id!r}")
             return [], [], errors | dict.fromkeys(positions, error)
 
-    def pack(self, values: Sequence[Any], which: Which) -> Leaves:
+    def pack(self, values: Sequence[Any], indices: Which) -> Leaves:
         """Return the leaves of some observations of envs; raise `ValueError` if one is not of the policy's space."""
-        return self._pack(values[which] if isinstance(which, slice) else [values[i] for i in which])
+        return self._pack(values[indices] if isinstance(indices, slice) else [values[i] for i in indices])
 
     def observe(self, observations: Leaves, ids: Array) -> None:
         """Keep the latest observations of slots."""
@@ -298,7 +298,7 @@ class PolicyRows:
         ended, void = terminated | truncated, np.delete(self.all_ids, ids).tolist() if len(ids) < self.size else ()
         ends = Ends(ids[ended], terminated[ended], truncated[ended]) if ended.any() else NO_ENDS
         if len(self.latest[0]) < self.size or len(self._open[0]) < self.size:
-            self.latest, self._open = resized(self.latest, self.size), resized(self._open, self.size)
+            self.latest, self._open = resize(self.latest, self.size), resize(self._open, self.size)
         n_observed = len(self.latest)
         step = Step(self._open[:n_observed], self._open[n_observed:], self.latest, reward, ends, void, ())
         self.write(step, n_steps)
@@ -396,7 +396,7 @@ class PolicyRows:
         optional |= {name: columns.pop(name) for name in (ColumnNames.PREV_ACTIONS,) if name in columns}
         return columns | {name: column for name, column in optional.items() if name in self.wanted.batch}
 
-    def _preprocessed(self, leaves: Leaves) -> Any:
+    def _preprocess(self, leaves: Leaves) -> Any:
         return leaves if self.passes_on else self._preprocessor.transform_batch(leaves)
 
     def _use_table(self, table: Array) -> None:
@@ -460,15 +460,17 @@ class PolicyRows:
         """
         forms = [(leaf.shape, leaf.dtype) for leaf in leaves]
         first = next(iter(self._forms.values()), forms)
-        wanted = [((n_rows, *shape[1:]), dtype) for shape, dtype in first]
-        if forms != wanted:
-            now, before = (", ".join(f"{dtype} of shape {shape}" for shape, dtype in rows) for rows in (forms, wanted))
-            raise ValueError(f"{self.policy_id!r} answered {now}; before they were {before} for as many rows")
+        old_forms = [((n_rows, *shape[1:]), dtype) for shape, dtype in first]
+        if forms != old_forms:
+            new_text, old_text = (
+                ", ".join(f"{dtype} of shape {shape}" for shape, dtype in rows) for rows in (forms, old_forms)
+            )
+            raise ValueError(f"{self.policy_id!r} answered {new_text}; before they were {old_text} for as many rows")
         self._forms[n_rows] = forms
         layout = {ColumnNames.PREV_ACTIONS: self._action, **self._extras}
         places = iter(range(len(forms)))
-        at = {name.replace(STATE_OUT, STATE_IN): [next(places) for _ in leaves_of(layout[name])] for name in layout}
-        self._sources = [place for name in self._carried for place in at[name]]
+        inputs = {name.replace(STATE_OUT, STATE_IN): [next(places) for _ in leaves_of(layout[name])] for name in layout}
+        self._sources = [place for name in self._carried for place in inputs[name]]
         self._before = [leaf.astype(leaves[i].dtype) for leaf, i in zip(self._before, self._sources, strict=True)]
 
 
@@ -484,9 +486,9 @@ def infos_at(part: Leaves, rows: Any = ALL) -> list[Mapping[str, Any]]:
     return [_read_info(info, env) if info else {} for info, env in zip(infos, envs, strict=True)]
 
 
-def select(part: Leaves, which: Array) -> Leaves:
+def select(part: Leaves, indices: Array) -> Leaves:
     """Return copies of rows of a part, by number or by a mask."""
-    rows = which.nonzero()[0] if which.dtype == np.bool_ else which
+    rows = indices.nonzero()[0] if indices.dtype == np.bool_ else indices
     return [column.take(rows, axis=0) for column in part]
 
 
@@ -510,9 +512,9 @@ def _check_actions(name: str, leaves: Sequence[Leaf], answer: Any, n_rows: int) 
             action = as_array([reduce(getitem, leaf.path, row) for row in answer])
         else:
             action = as_array(reduce(getitem, leaf.path, answer))
-        wanted = (n_rows, *leaf.shape)
-        if action.shape != wanted:
-            raise ValueError(f"{name} answered actions of shape {action.shape}; wanted {wanted}, for {leaf.space}")
+        expected = (n_rows, *leaf.shape)
+        if action.shape != expected:
+            raise ValueError(f"{name} answered actions of shape {action.shape}; wanted {expected}, for {leaf.space}")
         if action.dtype != leaf.dtype:
             lost = first_unrepresentable(action, leaf.dtype) if action.dtype.kind in "biuf" else action.dtype
             if lost is not None:

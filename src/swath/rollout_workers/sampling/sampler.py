@@ -81,12 +81,12 @@ class BatchMaker:
             TypeError: a policy's `postprocess_trajectory` returned no batch.
             Exception: what a policy or a listener raised.
         """
-        raws = [raw for rows, part in parts if (raw := self._raw(rows, part)) is not None]
-        looks = self.listener is not None or not all(_adds_at_once(raw.rows.policy) for raw in raws)
+        raws = [raw for rows, part in parts if (raw := self._raw_batch(rows, part)) is not None]
+        looks = self.listener is not None or not all(_adds_advantages(raw.rows.policy) for raw in raws)
         originals, batches = self._originals(raws) if looks else {}, dict[str, SampleBatch]()
         for raw in raws:
             policy, batch, lengths = raw.rows.policy, raw.batch, np.diff(raw.starts, append=len(raw.labels)).tolist()
-            if at_once := _adds_at_once(policy):
+            if at_once := _adds_advantages(policy):
                 _add_estimates(raw)
             if self.listener is not None or not at_once:
                 chunks = [*self._chunks(raw, originals, at_once=at_once)]
@@ -95,7 +95,7 @@ class BatchMaker:
                 batches[raw.rows.policy_id] = _add_sequences(policy, batch, lengths)
         return batches
 
-    def _raw(self, rows: PolicyRows, part: Leaves) -> RawBatch | None:
+    def _raw_batch(self, rows: PolicyRows, part: Leaves) -> RawBatch | None:
         """Return a policy's transitions, without the chunks whose last info switches training off."""
         labels, starts, lengths = _cut(part)
         last = infos_at(part, starts + lengths - 1)
@@ -153,9 +153,9 @@ class BatchMaker:
         return episode, episode.get_agents()[labels[AGENT]]
 
 
-def _starts(labels: Array, which: Sequence[int]) -> Array:
+def _starts(labels: Array, columns: Sequence[int]) -> Array:
     """Return where one of the labels changes, the first transition included."""
-    changes = (labels[1:, which] != labels[:-1, which]).any(axis=1)
+    changes = (labels[1:, columns] != labels[:-1, columns]).any(axis=1)
     return np.flatnonzero(np.append(True, changes)[: len(labels)])
 
 
@@ -171,7 +171,7 @@ def _defining_class(policy: Any, name: str) -> type | None:
     return next((kind for kind in type(policy).__mro__ if name in vars(kind)), None)
 
 
-def _adds_at_once(policy: Any) -> bool:
+def _adds_advantages(policy: Any) -> bool:
     """Return whether the class that defines a policy's `postprocess_trajectory` has an `estimator` for the same."""
     kind = _defining_class(policy, _METHOD)
     return kind is Policy or (kind is _defining_class(policy, "estimator") and policy.estimator is not None)
@@ -340,9 +340,9 @@ class Sampler:
 
     def _discard_replaced(self) -> None:
         """Discard the episodes of agents whose policy id belongs to another policy now."""
-        now, slots = self._worker.policy_map, self._slots
+        policies, slots = self._worker.policy_map, self._slots
         for number, rows in [*slots.policies.items()]:
-            if now.get(rows.policy_id, rows.policy) is not rows.policy:
+            if policies.get(rows.policy_id, rows.policy) is not rows.policy:
                 bound = {e.env_id for e in slots.episodes if e for other, _ in e.slots.values() if other is rows}
                 for env in bound.difference(self._state.ended_envs):
                     self.counts["env_steps_discarded"] += slots.discard(env)
@@ -367,12 +367,12 @@ class Sampler:
     def _raise(self, raised: EnvRaised) -> None:
         """Raise what an env has raised, with a note of where, unless that is allowed."""
         failures, env, episode = self._failures, raised.env, self._slots.episodes[raised.env]
-        where = f"step {episode.length} of its episode, counted from 0" if episode.has_begun else "a reset"
+        place = f"step {episode.length} of its episode, counted from 0" if episode.has_begun else "a reset"
         is_fatal = failures.take_fatal() is not None
         if failures.episodes_lost:
             self.start_over()
         if is_fatal:
-            raised.cause.add_note(f"raised by sub-env {env} (last seed {self._envs.host.seed_of(env)}) in {where}")
+            raised.cause.add_note(f"raised by sub-env {env} (last seed {self._envs.host.seed_of(env)}) in {place}")
             raise raised.cause from raised.cause.__cause__
 
     def _write(self, step: Step) -> None:
@@ -416,9 +416,9 @@ class Sampler:
         for env in np.flatnonzero(lengths > max(LONG_EPISODE, 10 * self._quota.length)).tolist():
             if env not in self._warned:
                 self._warned.add(env)
-                way_out = "limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
+                advice = "limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
                 lasts = f"has lasted {lengths[env]:,} steps, and is handed out only when it ends"
-                warn(f"the episode of sub-env {env} {lasts}; {way_out}")
+                warn(f"the episode of sub-env {env} {lasts}; {advice}")
 
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
         """Create the next episodes in these envs, unless they are created and wait for their reset."""

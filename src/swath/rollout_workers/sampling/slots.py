@@ -330,7 +330,7 @@ class Slots:
         env_steps = int((cuts - self.handed_out).sum())
         parts = self.remove(lambda labels: labels[:, CLOCK] < cuts[labels[:, ENV]])
         self.handed_out, self.over = cuts, np.maximum(self.over, cuts)
-        return [(rows, _in_order(part)) for rows, part in parts], env_steps
+        return [(rows, _sort_rows(part)) for rows, part in parts], env_steps
 
     def make_room(self) -> None:
         """Delete episodes and removed policies that are no longer referred to."""
@@ -342,7 +342,7 @@ class Slots:
         self.known = {i: episode for i, episode in self.known.items() if i in running or episode.active_agent_steps}
 
 
-def _in_order(part: Leaves) -> Leaves:
+def _sort_rows(part: Leaves) -> Leaves:
     """Return a part, whose rows are in order of time, in order of env, episode, agent and time."""
     labels = labels_of(part)
     order = np.lexsort((labels[:, AGENT], labels[:, EPISODE], labels[:, ENV]))  # stable

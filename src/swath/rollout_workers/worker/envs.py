@@ -12,7 +12,7 @@ from typing import Any, Self, TypeAlias
 
 import gymnasium as gym
 
-from swath.errors import noted
+from swath.errors import note_source
 from swath.options import Restarts
 from swath.rollout.episodes.statistics import LIFE_BITS, WORKER_BITS
 from swath.rollout.failures import VoidRows
@@ -197,7 +197,7 @@ def make_sub_env(creator: Callable[[EnvContext], Any], checks: Sequence[Check], 
     """Make the sub-env of a context and check it; return None if the creator makes none."""
     envs: list[Any] = []
     place = f"the making of sub-env {context.vector_index} of worker {context.worker_index}"
-    with noted(place), close_on_failure(envs):
+    with note_source(place), close_on_failure(envs):
         env = as_multi_agent(creator(context))
         if env is not None:
             envs.append(env)

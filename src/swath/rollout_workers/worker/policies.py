@@ -172,8 +172,8 @@ def build_policy(worker: Any, policy_id: str, spec: PolicySpec, policy: Any, sta
     if policy_id in worker.policy_map:
         raise KeyError(f"there is a policy {policy_id!r} already; remove_policy it first, or take another id")
     if worker.learns_on_ranks:
-        way_out = "call teardown_torch_data_parallel() on each, add it there, and set the ranks up again"
-        raise RuntimeError(f"policy {policy_id!r} cannot be added while policies learn on several ranks: {way_out}")
+        advice = "call teardown_torch_data_parallel() on each, add it there, and set the ranks up again"
+        raise RuntimeError(f"policy {policy_id!r} cannot be added while policies learn on several ranks: {advice}")
     original_space, is_plain = spec.observation_space, worker.config["_disable_preprocessor_api"]
     assert original_space is not None  # since the spec is complete
     preprocessor = (NoPreprocessor if is_plain else get_preprocessor(original_space))(original_space)

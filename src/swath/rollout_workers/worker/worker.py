@@ -11,7 +11,7 @@ from copy import deepcopy
 from functools import partial
 from typing import Any, Self
 
-from swath.errors import Closed, noted, warn, warn_of_no_effect
+from swath.errors import Closed, note_source, warn, warn_of_no_effect
 from swath.nearest import with_options
 from swath.options import count, seconds
 from swath.rollout.hosts.base import close_on_failure
@@ -22,7 +22,7 @@ from swath.rollout_workers.config.algorithm_config import AlgorithmConfig
 from swath.rollout_workers.config.checks import flag, optional
 from swath.rollout_workers.config.policy_spec import PolicySpec
 from swath.rollout_workers.env_runner import EnvContext, EnvRunner
-from swath.rollout_workers.filters import Filter, copy_filters, rebase_all
+from swath.rollout_workers.filters import Filter, copy_filters, replace_statistics
 from swath.rollout_workers.metrics import COUNTERS, RolloutMetrics
 from swath.rollout_workers.parallel_iterator import ParallelIteratorWorker
 from swath.rollout_workers.policies.learning import join_ranks, learn_in_passes, leave_ranks
@@ -195,7 +195,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
                 goes on.
         """
         explore = optional(flag)("explore", explore)
-        with self._working():
+        with self._use_streams():
             if not self.config.fake_sampler:
                 return self._sample(explore, force_reset=force_reset)
             if self.last_batch is None:
@@ -267,14 +267,14 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         Raises:
             ValueError: `single_agent`, but the batch is of other policies.
         """
-        with self._working():
+        with self._use_streams():
             batches = policies.batches_to_learn(self, samples, single_agent=bool(single_agent))
-            found = {policy_id: policy.compute_gradients(batch) for policy_id, policy, batch in batches}
+            results = {policy_id: policy.compute_gradients(batch) for policy_id, policy, batch in batches}
         if single_agent:
-            gradients, info = found[DEFAULT_POLICY_ID]
+            gradients, info = results[DEFAULT_POLICY_ID]
             return gradients, info
-        infos = {policy_id: info for policy_id, (_, info) in found.items()}
-        return {policy_id: grads for policy_id, (grads, _) in found.items()}, {**infos, "batch_count": samples.count}
+        infos = {policy_id: info for policy_id, (_, info) in results.items()}
+        return {policy_id: grads for policy_id, (grads, _) in results.items()}, {**infos, "batch_count": samples.count}
 
     def apply_gradients(self, grads: Any) -> None:
         """Apply gradients by policy id, or of `"default_policy"` alone; policies that do not learn stay unchanged.
@@ -284,7 +284,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
             ValueError: gradients that do not fit; nothing is applied.
             FloatingPointError: gradients that are not finite; nothing is applied.
         """
-        with self._working():
+        with self._use_streams():
             if policies.apply_gradients(self, grads):
                 self._count_weight_change()
 
@@ -308,7 +308,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
             ValueError: an argument out of range, a policy that is not torch, or policies that differ from the other
                 ranks'.
         """
-        with self._working():
+        with self._use_streams():
             join_ranks(self.policy_map, url, world_rank, world_size, backend, timeout_s)
         self.learns_on_ranks = True
         self._count_weight_change()
@@ -350,7 +350,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
             RuntimeError: the worker is one of several ranks: the others would not have the policy.
         """
         setup, _ = policies.complete_specs(self, self._options.spaces, {new.policy_id: new.spec})
-        with self._working():
+        with self._use_streams():
             built = policies.build_policy(self, new.policy_id, setup[new.policy_id], new.policy, new.policy_state)
         policies.set_policy_functions(self, new.policy_mapping_fn, new.policies_to_train)
         return built
@@ -401,7 +401,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
 
     def sync_filters(self, new_filters: Mapping[str, Filter]) -> None:
         """Replace the filters' statistics, and add the buffers; raise `AssertionError` if a policy has no filter."""
-        rebase_all(self.filters, new_filters)
+        replace_statistics(self.filters, new_filters)
 
     def get_weights(self, policies: Collection[str] | str | None = None, inference_only: bool = False) -> Weights:
         """Return copies of weights by policy id and name.
@@ -471,7 +471,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Restore a state of `get_state`; add missing policies. Nothing changes if a policy or filter raises."""
-        with self._working():
+        with self._use_streams():
             policies.restore_policies(self, state)
         for name in ("policy_mapping_fn", "is_policy_to_train", "weights_seq_no", "policy_version"):
             setattr(self, name, state.get(name, getattr(self, name)))
@@ -538,7 +538,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
         config, resources = self.config, list[Any]([self._log])
         samples = self.worker_index > 0 or self.num_workers == 0
         has_env = samples or config.create_local_env_runner or config.create_env_on_local_worker
-        with self._working(), close_on_failure(resources):
+        with self._use_streams(), close_on_failure(resources):
             if self.env_creator is not None and has_env:
                 envs = Envs(self, self._options.validate_env)
                 self.envs = None if envs.is_empty else envs
@@ -551,7 +551,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
                 self.sampler = Sampler(self.envs, self._complete)
 
     @contextmanager
-    def _working(self) -> Iterator[None]:
+    def _use_streams(self) -> Iterator[None]:
         """Draw from the worker's own random streams while it works; raise `Closed` if it was stopped."""
         if self.is_stopped:
             raise Closed(f"worker {self.worker_index} was stopped; build another one")
@@ -563,7 +563,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
 
     def _update(self, samples: Batch, update: Callable[[Any, SampleBatch], Any]) -> dict[str, Any]:
         """Return `update(policy, batch)` for each policy that learns; the version grows even if one raises."""
-        with self._working():
+        with self._use_streams():
             batches = policies.batches_to_learn(self, samples)
             try:
                 return {policy_id: update(policy, batch) for policy_id, policy, batch in batches}
@@ -576,9 +576,9 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
             rows = self._reader.next(self.total_rollout_fragment_length)
             return self._complete({DEFAULT_POLICY_ID: rows}, rows.count)
         if self.sampler is None:
-            way_out = "set create_env_on_local_worker=True or create_local_env_runner=True, or give an env_creator"
-            raise ValueError(f"worker {self.worker_index} has no env to sample from; {way_out}")
-        with noted(f"worker {self.worker_index}, which sampled (policy version {self.policy_version})"):
+            advice = "set create_env_on_local_worker=True or create_local_env_runner=True, or give an env_creator"
+            raise ValueError(f"worker {self.worker_index} has no env to sample from; {advice}")
+        with note_source(f"worker {self.worker_index}, which sampled (policy version {self.policy_version})"):
             return self.sampler.sample(explore, force_reset=force_reset)
 
     def _complete(self, batches: dict[str, SampleBatch], env_steps: int) -> Batch:

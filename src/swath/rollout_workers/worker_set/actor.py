@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
-from swath.rollout_workers.filters import rebase_all
+from swath.rollout_workers.filters import replace_statistics
 from swath.weights.channel import Update
 from swath.workers.packing import Parcel
 from swath.workers.tickets import Name
@@ -65,8 +65,8 @@ class RolloutActor:
                 self._apply(self._pending)
             return getattr(self, method)(*args)
         except Exception as error:
-            doing = "it applied changes, which it tries again" if self._pending else f"{method}() was called"
-            error.add_note(f"raised in {self._description} when {doing}")
+            activity = "it applied changes, which it tries again" if self._pending else f"{method}() was called"
+            error.add_note(f"raised in {self._description} when {activity}")
             raise
         finally:
             faulthandler.cancel_dump_traceback_later()
@@ -94,7 +94,7 @@ class RolloutActor:
         worker.num_workers = changes.get(NUM_WORKERS, worker.num_workers)
         if self._is_new or worker.config.update_worker_filter_stats:
             new = {pid: filter_ for pid, filter_ in by_policy(changes, FILTER).items() if pid in worker.filters}
-            rebase_all({policy_id: worker.filters[policy_id] for policy_id in new}, new)
+            replace_statistics({policy_id: worker.filters[policy_id] for policy_id in new}, new)
         weights = {pid: shared for pid, shared in by_policy(changes, WEIGHTS).items() if pid in worker.policy_map}
         if weights:
             self._version = max(shared.version for shared in weights.values())

@@ -31,7 +31,7 @@ _REFUSED = {
     "return_obj_refs": "answers are values; call `ray.put` in the function to keep large ones in Ray's store",
     "mark_healthy": "the set sees itself which workers live; leave it out",
 }
-"""Keywords of RLlib's that are not served, and what to do instead."""
+"""Keywords of RLlib that are not served, and what to do instead."""
 
 
 def seconds_to_wait(timeout_seconds: float | None, default: float = TIMEOUT_S) -> float:
@@ -52,7 +52,7 @@ def refuse(keywords: Mapping[str, Any]) -> None:
             raise ValueError(f"{name}={value!r} is not served: {_REFUSED[name]}")
 
 
-def renamed(keywords: dict[str, Any]) -> dict[str, Any]:
+def rename_keywords(keywords: dict[str, Any]) -> dict[str, Any]:
     """Return the keywords under the names of `foreach_worker`."""
     names = {"local_env_runner": "local_worker", "remote_worker_ids": "worker_ids"}
     return {names.get(name, name): value for name, value in keywords.items()}
@@ -137,7 +137,7 @@ def fetch(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, *, 
     return replies
 
 
-def either(name: str, value: Any, other: str, other_value: Any) -> Any:
+def merge_aliases(name: str, value: Any, other: str, other_value: Any) -> Any:
     """Return the value under either of two names, or raise `ValueError` for two values."""
     if None not in (value, other_value) and value != other_value:
         raise ValueError(f"{name}={value!r} and {other}={other_value!r} are two names of one thing; give one of them")

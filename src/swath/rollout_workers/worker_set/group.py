@@ -129,7 +129,7 @@ class RolloutGroup(WorkerGroup):
 
     def ids(self) -> list[int]:
         """Return the ids of all workers that live or are coming back."""
-        return [worker for worker, standing in self.fleet.statuses().items() if standing.phase != "gone"]
+        return [worker for worker, status in self.fleet.statuses().items() if status.phase != "gone"]
 
     def select(self, worker_ids: Sequence[int] | None) -> list[int]:
         """Return which of the workers live or are coming back; None: all.
@@ -193,8 +193,8 @@ class RolloutGroup(WorkerGroup):
         workers = tuple(worker for error in errors if isinstance(error, WorkerLate) for worker in error.workers)
         if not workers:
             return errors
-        together = WorkerLate(f"workers {list(workers)} have not {late}", workers=workers, deadline=timeout)
-        return [together, *(error for error in errors if not isinstance(error, WorkerLate))]
+        late_error = WorkerLate(f"workers {list(workers)} have not {late}", workers=workers, deadline=timeout)
+        return [late_error, *(error for error in errors if not isinstance(error, WorkerLate))]
 
     def update(self, workers: Iterable[int], timeout: float) -> None:
         """Wait until these workers have applied the newest changes.
@@ -301,7 +301,7 @@ class RolloutGroup(WorkerGroup):
             error = request.ticket.error  # a lost worker's: exceptions of user code were raised
         except Exception as raised:  # noqa: BLE001  the caller gets it
             error = raised
-        error = error and self._for_caller(name, error)
+        error = error and self._error_for_caller(name, error)
         return Reply(name.worker, result, name.life, self.versions[name.worker], request.purpose.tag, error)
 
     def accept(self, request: Request) -> bool:
@@ -330,7 +330,7 @@ class RolloutGroup(WorkerGroup):
         self.require_enough_workers()
         self._require_few_deaths()
         for name, cause in [*self._unraised_losses.items()]:
-            raise self._for_caller(name, cause)
+            raise self._error_for_caller(name, cause)
 
     def worker_stats(self, *, is_stopped: bool) -> tuple[dict[str, Any], dict[str, Any]]:
         """Return numbers of all workers together, and of each, as `WorkerSet.stats` shows them; both may be empty."""
@@ -341,8 +341,8 @@ class RolloutGroup(WorkerGroup):
                 numbers[worker] = self.frames[worker], status.life, version, max(0, newest - version)
         if not numbers:
             return {}, {}
-        together, of_workers = worker_facts(self.fleet, numbers, closed=is_stopped)
-        return {"policy_version": newest, **together, "fragments_lost": self.fragments_lost}, of_workers
+        aggregate, of_workers = worker_facts(self.fleet, numbers, closed=is_stopped)
+        return {"policy_version": newest, **aggregate, "fragments_lost": self.fragments_lost}, of_workers
 
     def _require_few_deaths(self) -> None:
         """Raise `FleetFailed` if too many workers died in a row."""
@@ -400,7 +400,7 @@ class RolloutGroup(WorkerGroup):
             raise error
         self._record(request.name, "discarded", f"a fragment: {error}")
 
-    def _for_caller(self, name: Name, error: BaseException) -> BaseException:
+    def _error_for_caller(self, name: Name, error: BaseException) -> BaseException:
         """Return the error that a caller sees; a loss is not raised a second time."""
         if isinstance(error, WorkerLost):
             self._unraised_losses.pop(name, None)

@@ -15,7 +15,7 @@ from operator import methodcaller
 from typing import Any, Literal, Self
 
 from swath.errors import warn_of_no_effect
-from swath.group.group import Counters, viewed
+from swath.group.group import Counters, select_view
 from swath.nearest import check_keywords, with_options
 from swath.options import count, one_of, seconds
 from swath.rollout_workers.batches.names import DEFAULT_POLICY_ID
@@ -90,7 +90,7 @@ class WorkerSet:
         _setup: bool = True,
     ) -> None:
         self.config = config = AlgorithmConfig.of(config)
-        number = calls.either("num_workers", num_workers, "num_env_runners", num_env_runners)
+        number = calls.merge_aliases("num_workers", num_workers, "num_env_runners", num_env_runners)
         config.env_runners(num_env_runners=config.num_env_runners if number is None else number).validate()
         if backend is not None:
             one_of("backend", backend, Literal["ray", "process", "inline"])
@@ -202,10 +202,10 @@ class WorkerSet:
         Raises:
             ValueError: another view.
         """
-        together, of_workers = self._members.group.worker_stats(is_stopped=self._members.is_stopped)
+        aggregate, of_workers = self._members.group.worker_stats(is_stopped=self._members.is_stopped)
         counted = {name: getattr(self._counters, name) for name in COUNTED}
         version = getattr(self._local_env_runner, "policy_version", 0)
-        return viewed(workers, {**counted, "policy_version": version, **together}, of_workers)
+        return select_view(workers, {**counted, "policy_version": version, **aggregate}, of_workers)
 
     def foreach_worker(
         self,
@@ -341,11 +341,11 @@ class WorkerSet:
 
     def foreach_env_runner(self, func: Functions, **keywords: Any) -> list[Any]:
         """Call `foreach_worker`, with RLlib's names `local_env_runner` and `remote_worker_ids`."""
-        return self.foreach_worker(func, **calls.renamed(keywords))
+        return self.foreach_worker(func, **calls.rename_keywords(keywords))
 
     def foreach_env_runner_async(self, func: Functions, tag: Any = None, **keywords: Any) -> int:
         """Call `foreach_worker_async`, with RLlib's name `remote_worker_ids`."""
-        return self.foreach_worker_async(func, tag=tag, **calls.renamed(keywords))
+        return self.foreach_worker_async(func, tag=tag, **calls.rename_keywords(keywords))
 
     def foreach_env_runner_async_fetch_ready(
         self,
@@ -358,13 +358,13 @@ class WorkerSet:
         **keywords: Any,
     ) -> list[Any]:
         """Call `foreach_worker_async_fetch_ready`; return the results, or `(worker_id, result)` with the ids."""
-        keywords = {"tag": tag, "kwargs": kwargs, "timeout_seconds": timeout_seconds, **calls.renamed(keywords)}
+        keywords = {"tag": tag, "kwargs": kwargs, "timeout_seconds": timeout_seconds, **calls.rename_keywords(keywords)}
         replies = [reply for reply in self.foreach_worker_async_fetch_ready(func, **keywords) if reply.error is None]
         return [(reply.worker, reply.result) if return_actor_ids else reply.result for reply in replies]
 
     def foreach_worker_with_id(self, func: Callable[[int, Any], Any], **keywords: Any) -> list[Any]:
         """Call `func(worker_id, worker)` as `foreach_worker` or `foreach_env_runner` do; the local worker's id is 0."""
-        return self.foreach_worker(lambda worker: func(worker.worker_index, worker), **calls.renamed(keywords))
+        return self.foreach_worker(lambda worker: func(worker.worker_index, worker), **calls.rename_keywords(keywords))
 
     foreach_env_runner_with_id = foreach_worker_with_id
 
@@ -486,9 +486,9 @@ class WorkerSet:
     def collect_filters(self, timeout_seconds: float | None = None) -> tuple[list[Filters], list[BaseException]]:
         """Return filters by policy id of each remote worker, whose buffers are emptied, and errors of the others."""
         timeout, group = seconds_to_wait(timeout_seconds, FILTERS_S), self._members.look(losses=False)
-        earlier, call = group.tagged([FILTERS]), ("run", "get_filters", {"flush_after": True})
+        pending, call = group.tagged([FILTERS]), ("run", "get_filters", {"flush_after": True})
         replies = group.replies(dict.fromkeys(group.fleet.up, call), {}, timeout, FILTERS)
-        replies += [group.reply(request) for request in earlier if request.ticket.done]
+        replies += [group.reply(request) for request in pending if request.ticket.done]
         late = f"sent within {timeout:g} s what their filters have seen; it is merged the next time"
         return [reply.result for reply in replies if reply.error is None], group.failures(replies, late, timeout)
 
@@ -553,7 +553,9 @@ class WorkerSet:
             WorkerLate: some were not ready in time; none is added.
             Exception: what building one raised; none is added.
         """
-        number = count("n" if num_workers is None else "num_workers", calls.either("n", n, "num_workers", num_workers))
+        number = count(
+            "n" if num_workers is None else "num_workers", calls.merge_aliases("n", n, "num_workers", num_workers)
+        )
         before = {*self._members.look().ids()}
         self._members.grow(number)
         if validate:

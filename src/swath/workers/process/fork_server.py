@@ -5,7 +5,7 @@
 
 A fork takes milliseconds, a fresh interpreter seconds. All backends of a driver share one server, and a bare one, which
 imports nothing, for workers with an initializer that runs before torch is imported. Workers are processes of
-`multiprocessing`. Its "forkserver" method breaks promises of ours:
+`multiprocessing`. Its "forkserver" method breaks promises of this library:
 
 - It runs the program's main module again in each worker, so that programs need a guard.
 - It ends when its pipe is closed, and workers and forks of the driver have the pipe open, too: a worker that hangs, or

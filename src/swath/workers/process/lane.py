@@ -18,7 +18,7 @@ import time
 from struct import Struct
 from typing import Any
 
-from swath.pickles import pickled
+from swath.pickles import pickle_value
 
 _MAX_PACKET_BYTES = 1 << 14
 _NUMBER = Struct("q")
@@ -48,7 +48,7 @@ class Lane:
         try:
             data = pickle.dumps(value, pickle.HIGHEST_PROTOCOL)
         except Exception:  # noqa: BLE001  cloudpickle can do more, and names what it cannot
-            data = pickled(value)
+            data = pickle_value(value)
         if _NUMBER.size + len(data) <= _MAX_PACKET_BYTES:
             self._sock.send(_NUMBER.pack(number) + data)
             return

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from swath.errors import PayloadLost, SwathError, warn_of_no_effect
-from swath.extras import need
+from swath.extras import import_optional
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import THREAD_SETTINGS, pickling, serialize_function
 from swath.workers.outcome import Error, Outcome, Value
@@ -128,7 +128,7 @@ class RayHandle(Handle):
         self.placed = Ticket(job.name, "place")
         self.options = options
         self.actor: Any = None
-        self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
+        self._ray: Any = import_optional("ray", extra="ray", purpose="for workers on Ray")
         self._backend = backend
         self.add_ticket(self.placed)
         self._create_actor(setup)
@@ -238,14 +238,14 @@ class RayBackend(Backend):
 
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
         super().__init__()
-        self._ray: Any = need("ray", extra="ray", why="for workers on Ray")
+        self._ray: Any = import_optional("ray", extra="ray", purpose="for workers on Ray")
         with _joining:
             if not self._ray.is_initialized():
                 _require_reachable(str((init_config or {}).get("address") or os.environ.get("RAY_ADDRESS", "")))
                 in_lasting_thread(partial(self._ray.init, **{"include_dashboard": False, **(init_config or {})}))
             elif init_config is not None:
                 warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
-        if need("ray.util.client", extra="ray", why="for workers on Ray").ray.is_connected():
+        if import_optional("ray.util.client", extra="ray", purpose="for workers on Ray").ray.is_connected():
             raise ValueError(
                 "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
                 "run it on a machine of the cluster, as `ray job submit` does"
@@ -338,14 +338,16 @@ def registered(name: str, namespace: str) -> Any:
     Raises:
         ValueError: there is none.
     """
-    return need("ray", extra="ray", why="for workers on Ray").get_actor(name, namespace=namespace)
+    return import_optional("ray", extra="ray", purpose="for workers on Ray").get_actor(name, namespace=namespace)
 
 
 @cache
 def _actor_class(public_methods: tuple[str, ...]) -> Any:
     """Return the class of actors with these methods; one each, since Ray keeps every class that it has created."""
     kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in public_methods})
-    return need("ray", extra="ray", why="for workers on Ray").remote(max_restarts=0, max_task_retries=0)(kind)
+    return import_optional("ray", extra="ray", purpose="for workers on Ray").remote(max_restarts=0, max_task_retries=0)(
+        kind
+    )
 
 
 _FIXED = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1, "concurrency_groups": None, "lifetime": None}

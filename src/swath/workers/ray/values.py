@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from swath.errors import PayloadLost
-from swath.extras import need
+from swath.extras import import_optional
 from swath.workers.outcome import Outcome
 from swath.workers.packing import Pickler, pack_reply, unpack, writable_copies
 from swath.workers.ray.worker import Answer, Large, PackedValue
@@ -136,4 +136,4 @@ def _rebuild_reference(shared: bool, sent: int | bytes) -> Any:
 
 @cache
 def _ray() -> Any:
-    return need("ray", extra="ray", why="for workers on Ray")
+    return import_optional("ray", extra="ray", purpose="for workers on Ray")
