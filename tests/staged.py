@@ -57,7 +57,7 @@ class Staged:
         self.now = self.linger = 0.0
         self.starts, self.dies, self.takes, self.raises = {}, {}, {}, {}
         self.spawned, self.killed, self.calls = [], [], []
-        self.crowded, self.unusable_because, self.abandoned = (), None, ()
+        self.crowded, self.unusable_reason, self.abandoned = (), None, ()
         self.closed, self.owner = 0, Owner()
         self._schedule = []
         self._order = itertools.count()
@@ -133,7 +133,7 @@ class Staged:
     def end(self, handle, how="ended by itself"):
         handle.end(how)
 
-    def resources_in_words(self, handle):
+    def describe_resources(self, handle):
         return f"room for {handle.name.worker}", "none"
 
     def close(self):

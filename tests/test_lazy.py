@@ -7,7 +7,7 @@ import pytest
 
 import swath
 from swath import testing
-from swath.extras import import_optional
+from swath.extras import import_extra
 
 PACKAGES = [swath, testing]
 
@@ -40,7 +40,7 @@ def test_a_broken_package_is_not_taken_for_a_missing_one(tmp_path, monkeypatch):
     (tmp_path / "broken_extra.py").write_text("import surely_not_installed\n")
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(ModuleNotFoundError, match="surely_not_installed"):
-        import_optional("broken_extra", extra="x", purpose="to test")
+        import_extra("broken_extra", extra="x", purpose="to test")
 
 
 KEYWORDS = [

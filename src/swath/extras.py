@@ -6,7 +6,7 @@ from importlib import import_module
 from types import ModuleType
 
 
-def import_optional(module: str, *, extra: str, purpose: str) -> ModuleType:
+def import_extra(module: str, *, extra: str, purpose: str) -> ModuleType:
     """Import an optional module.
 
     Raises:

@@ -25,7 +25,7 @@ def suggestion(name: str, names: Collection[str]) -> str:
     return f"; did you mean {matches[0]!r}?" if matches else ""
 
 
-def unexpected(owner: str, name: str, names: Collection[str]) -> TypeError:
+def unexpected_keyword(owner: str, name: str, names: Collection[str]) -> TypeError:
     """Return the error for an unknown keyword of a class, whose keywords are `names`."""
     return TypeError(f"{owner} got an unexpected keyword argument {name!r}{suggestion(name, names)}")
 
@@ -77,7 +77,7 @@ def require_fit(
         raise TypeError(f"{name} takes at most {limit} positional arguments, got {len(args)}")
     for keyword in keywords:
         if keyword not in shape.parameters:
-            raise unexpected(name, keyword, shape.parameters)
+            raise unexpected_keyword(name, keyword, shape.parameters)
     try:
         shape.bind(*args, **dict.fromkeys(keywords))
     except TypeError as error:

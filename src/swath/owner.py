@@ -1,4 +1,4 @@
-"""The process that an object belongs to."""
+"""The process that built an object."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ import gymnasium as gym
 import pytest
 from cli_toys import TINY
 
-from swath.cli.options import RunConfig, option_name
+from swath.cli.options import RunConfig, spell
 from toys import DEADLINE_S
 
 
@@ -19,7 +19,7 @@ from toys import DEADLINE_S
 def test_help_names_the_defaults_that_hold(name, swath, monkeypatch):
     monkeypatch.setenv("COLUMNS", "200")
     lines = swath("train", "--help")[1]
-    line = next(line for line in lines if line.lstrip("│ ").startswith(f"{option_name(name)} "))
+    line = next(line for line in lines if line.lstrip("│ ").startswith(f"{spell(name)} "))
     assert f"[default: {getattr(RunConfig('X'), name)}]" in line
 
 

@@ -181,7 +181,7 @@ def test_a_list_without_coordinator_sums_the_frames(build):
 
 def test_shutdown_ends_rays_connection_only_if_asked_to(build, monkeypatch):
     ended = []
-    monkeypatch.setattr(face, "import_optional", lambda *_, **__: SimpleNamespace(shutdown=lambda: ended.append(True)))
+    monkeypatch.setattr(face, "import_extra", lambda *_, **__: SimpleNamespace(shutdown=lambda: ended.append(True)))
     build().shutdown()
     asyncio.run(build().async_shutdown())
     assert not ended

@@ -257,14 +257,14 @@ def test_a_replacement_without_room_waits_for_it_and_does_not_count_as_dead(stag
 def test_when_the_backend_is_lost_the_run_ends_at_once(stage, make_fleet, caplog):
     fleet = make_fleet(3, restarts=Restarts(1000), min_workers=1)
     ticket = ask(fleet, 1)
-    stage.unusable_because = "no node of the cluster is alive"
+    stage.unusable_reason = "no node of the cluster is alive"
     stage.end(fleet.up[0], "was killed")
     assert fleet.wait([ticket]) == [ticket]
     assert isinstance(ticket.outcome.exception, WorkerLost)
     with pytest.raises(FleetFailed, match=r"0 of 3 workers are left.*no node of the cluster is alive") as failed:
         fleet.wait([])
     assert [type(cause) for cause in failed.value.causes] == [WorkerLost] * 3
-    assert (stage.now, len(stage.spawned), fleet.backend_lost) == (0.0, 3, stage.unusable_because)
+    assert (stage.now, len(stage.spawned), fleet.backend_lost) == (0.0, 3, stage.unusable_reason)
     assert {name for name, _ in stage.killed} == {Name(1, 0), Name(2, 0)}
     assert [status.phase for status in fleet.statuses().values()] == ["gone"] * 3
 

@@ -96,7 +96,7 @@ def test_default_resources_depend_on_the_cluster(backend):
 )
 def test_a_worker_without_room_names_its_resources_and_can_be_killed(backend, options, needed):
     worker = backend.spawn(Job(ToyWorker, Name(0, 0), **options))
-    words, free = backend.resources_in_words(worker)
+    words, free = backend.describe_resources(worker)
     assert words.startswith(needed)
     assert "of 64 CPU" in free
     assert not worker.ready.done
@@ -212,7 +212,7 @@ def test_everything_says_so_when_ray_is_gone(ray, backend, monkeypatch):
         parcel.open()
     with pytest.raises(SwathError, match="Ray was shut down"):
         backend.share(np.ones(SIZE))
-    assert backend.resources_in_words(unborn)[1] == "nothing: Ray was shut down in this process"
+    assert backend.describe_resources(unborn)[1] == "nothing: Ray was shut down in this process"
     monkeypatch.undo()
     ray.kill(worker.actor)
 

@@ -75,7 +75,7 @@ def bench(
         env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
         out: File for the figures, in CSV.
     """
-    places, kwargs = backends.split(","), options.parse_values(env_kwargs or {})
+    places, kwargs = backends.split(","), options.parse_items(env_kwargs or {})
     if not {*places} <= {*get_args(Place)}:
         raise UsageError(f"--backends {backends} must be of {', '.join(get_args(Place))}, with commas between")
     make, console = find_env(env, kwargs), options.start_console()

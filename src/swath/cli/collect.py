@@ -21,16 +21,7 @@ from rich.console import Console
 
 from swath.cli.failure import HINT, OK, StopRequest, UsageError, run_errors, usage_errors
 from swath.cli.naming import find_checkpoint, find_env, lock_folder
-from swath.cli.options import (
-    FILES,
-    OPTIONS,
-    CollectionConfig,
-    Count,
-    WorkersOptions,
-    option_name,
-    parse_values,
-    start_console,
-)
+from swath.cli.options import FILES, OPTIONS, CollectionConfig, Count, WorkersOptions, parse_items, spell, start_console
 
 if TYPE_CHECKING:
     from swath.report.datasets import DatasetManifest
@@ -98,7 +89,7 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
         out: Folder of the dataset. If its name ends in .parquet it gets Parquet files, otherwise memory-mapped
             TensorDicts.
     """
-    values: dict[str, Any] = {**options, "env_kwargs": parse_values(options.get("env_kwargs", {}))}
+    values: dict[str, Any] = {**options, "env_kwargs": parse_items(options.get("env_kwargs", {}))}
     config = CollectConfig(env, **values)
     policy_id = "random"
     if config.policy is not None:
@@ -131,7 +122,7 @@ def collect(env: str, /, *, out: Annotated[Path, Parameter(group=FILES)], **opti
             for name, value in settings.items():
                 if (stored := manifest.settings.get(name)) != value:
                     advice = "repeat the options to extend it, or choose another --out"
-                    raise UsageError(f"--out {out} has data of {option_name(name)} {stored}, not {value}; {advice}")
+                    raise UsageError(f"--out {out} has data of {spell(name)} {stored}, not {value}; {advice}")
             if manifest.frames > config.frames:
                 raise UsageError(f"--out {out} has {manifest.frames:,} frames; give more with --frames")
     code = OK

@@ -1,4 +1,4 @@
-"""`swath doctor`: find mistakes of an env, a policy, this machine, Ray or files, with the next move."""
+"""`swath doctor`: find mistakes of an env, a policy, this machine, Ray or files, with advice."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from cyclopts import Parameter
 from swath.cli.bench import frames_per_second
 from swath.cli.failure import FAILED, OK, one_line, run_errors, usage_errors, user_traceback
 from swath.cli.naming import RunFolder, find_env
-from swath.cli.options import OPTIONS, RAY, Backend, Count, KeyValues, Text, parse_values, start_console
+from swath.cli.options import OPTIONS, RAY, Backend, Count, KeyValues, Text, parse_items, start_console
 from swath.errors import NonFinite
 
 ERROR, WARNING, NOTE = "error", "warning", "note"
@@ -40,7 +40,7 @@ JOIN = "import ray; ray.init('auto', log_to_driver=False); print(ray.cluster_res
 
 
 class Finding(NamedTuple):
-    """A mistake, and how to mend it."""
+    """A mistake, with advice."""
 
     level: str
     what: str
@@ -80,7 +80,7 @@ def doctor(
         env_kwargs: Keywords of the env, for example --env-kwargs.map-name 8x8.
         as_json: Print the findings as JSON, for scripts.
     """
-    kwargs = parse_values(env_kwargs or {})
+    kwargs = parse_items(env_kwargs or {})
     files = _files_in(Path(env))
     make = None if files else find_env(env, kwargs)
     console = start_console(stderr=as_json)  # stdout gets only JSON
@@ -112,17 +112,17 @@ def doctor(
                 findings += check()
             except (Exception, SystemExit) as error:  # noqa: BLE001  user code may raise any exception
                 text = f"{type(error).__name__}: {one_line(error)}"
-                move = FINITE if isinstance(error, NonFinite) else f"fix what raised it:\n{user_traceback(error, 3)}"
-                findings.append(Finding(ERROR, name, text, move))
+                advice = FINITE if isinstance(error, NonFinite) else f"fix what raised it:\n{user_traceback(error, 3)}"
+                findings.append(Finding(ERROR, name, text, advice))
     code = FAILED if any(finding.level == ERROR for finding in findings) else OK
     if as_json:
         report = {"findings": [finding._asdict() for finding in findings], "figures": figures, "plans": plans}
         print(json.dumps({"env": env, "policy": policy, **report, "machine": describe_speed({})}))
         return code
     console.print(env if files else f"{env}, {policy or 'random actions'}", soft_wrap=True)
-    for level, subject, value, move in sorted(findings, key=lambda finding: list(STYLES).index(finding.level)):
+    for level, subject, value, advice in sorted(findings, key=lambda finding: list(STYLES).index(finding.level)):
         console.print(f"{level}: {subject}: {value}", style=STYLES[level], soft_wrap=True)
-        console.print(f"  do: {move}", soft_wrap=True)
+        console.print(f"  do: {advice}", soft_wrap=True)
     for name, rate in figures.items():
         words = name.removesuffix("_frames_per_second").replace("_", " ")
         console.print(f"a Collector in this process, {words}: {rate:,.0f} frames/s", soft_wrap=True)
@@ -145,15 +145,15 @@ def check_interface(make: Any) -> Iterator[Finding]:
         elif isinstance(env, gym.vector.VectorEnv):
             mode = env.metadata.get("autoreset_mode")
             if not isinstance(mode, AutoresetMode):
-                move = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or its true mode, in its class'
-                yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", move)
+                advice = 'set metadata = {"autoreset_mode": AutoresetMode.SAME_STEP}, or its true mode, in its class'
+                yield Finding(ERROR, "autoreset", f"metadata['autoreset_mode'] is {mode!r}", advice)
             elif mode is AutoresetMode.NEXT_STEP:
                 value = "NEXT_STEP: the rows after ends only reset and are no transitions"
-                move = "use AutoresetMode.SAME_STEP; otherwise mask losses with batch['collector', 'mask']"
-                yield Finding(WARNING, "autoreset", value, move)
+                advice = "use AutoresetMode.SAME_STEP; otherwise mask losses with batch['collector', 'mask']"
+                yield Finding(WARNING, "autoreset", value, advice)
         if isinstance(env.unwrapped, gym.vector.AsyncVectorEnv):
-            move = "pass what makes one env to a collector, with envs_per_worker and env_processes"
-            yield Finding(NOTE, "AsyncVectorEnv", "a process and a pipe per env: env processes are faster", move)
+            advice = "pass what makes one env to a collector, with envs_per_worker and env_processes"
+            yield Finding(NOTE, "AsyncVectorEnv", "a process and a pipe per env: env processes are faster", advice)
     for text in dict.fromkeys(COLOURS.sub("", str(warning.message)).removeprefix("WARN: ") for warning in warned):
         if "unwrapped" not in text:  # Swath's conversion
             yield Finding(NOTE, "interface", text, "change it in the env, or leave it if it is intended")
@@ -168,13 +168,13 @@ def _check(env: Any) -> Iterator[Finding]:
 
     space = env.observation_space
     checked = env.unwrapped if env.unwrapped.observation_space == space else env
-    with warnings.catch_warnings(action="ignore"):  # what wrappers of `gymnasium.make` find is found below
+    with warnings.catch_warnings(action="ignore"):  # the checks below repeat those warnings
         observation = np.asarray(env.reset(seed=SEED)[0])
     if isinstance(space, Box) and observation.dtype.kind in "biuf":
         has_shape = observation.shape == space.shape and observation.dtype.kind == space.dtype.kind
         fits = has_shape and bool(((observation >= space.low) & (observation <= space.high)).all())
         if observation.dtype != space.dtype or not fits:
-            actual, stated_text = _array_words(observation, observation), _array_words(space.low, space.high)
+            actual, stated_text = _describe_array(observation, observation), _describe_array(space.low, space.high)
             value = f"observations are {actual}, their space says {stated_text}"
             if not fits:
                 yield Finding(ERROR, "interface", value, "return values of the space, or correct the space")
@@ -184,11 +184,11 @@ def _check(env: Any) -> Iterator[Finding]:
     try:
         check_env(checked, skip_render_check=True)
     except AssertionError as error:
-        move = f"fix it in the env; {RANDOM}" if "same seed" in str(error) else "fix it in the env"
-        yield Finding(ERROR, "interface", str(error), move)
+        advice = f"fix it in the env; {RANDOM}" if "same seed" in str(error) else "fix it in the env"
+        yield Finding(ERROR, "interface", str(error), advice)
 
 
-def _array_words(low: Any, high: Any) -> str:
+def _describe_array(low: Any, high: Any) -> str:
     """Describe arrays between two bounds: `float32 of shape (4,) from -1 to 1`."""
     values = f" from {low.min():g} to {high.max():g}" if low.size else ""
     return f"{low.dtype} of shape {low.shape}{values}"
@@ -216,8 +216,8 @@ def check_pickling(make: Any, actor: Any) -> Iterator[Finding]:
         try:
             pickle_value(value)
         except TypeError as error:
-            move = "create the object that cannot be pickled inside the function, which runs in the worker"
-            yield Finding(ERROR, "pickling", f"{subject} cannot be pickled: {error}", move)
+            advice = "create the object that cannot be pickled inside the function, which runs in the worker"
+            yield Finding(ERROR, "pickling", f"{subject} cannot be pickled: {error}", advice)
 
 
 def check_use(make: Any, actor: Any, figures: dict[str, float], plans: dict[str, str]) -> Iterator[Finding]:
@@ -241,8 +241,8 @@ def check_use(make: Any, actor: Any, figures: dict[str, float], plans: dict[str,
             plans["env and policy"] = collector.stats().get("plan", "")
             return
     if envs is not None and figures[f"{name}_frames_per_second"] < SLOW_FPS and (os.cpu_count() or 1) > 1:
-        move = "step envs on several cores: set env_processes, or use more workers"
-        yield Finding(NOTE, "slow env", f"more than {1000 / SLOW_FPS:g} ms a step", move)
+        advice = "step envs on several cores: set env_processes, or use more workers"
+        yield Finding(NOTE, "slow env", f"more than {1000 / SLOW_FPS:g} ms a step", advice)
 
 
 def _make(make: Any) -> Any:
@@ -258,8 +258,8 @@ def check_versions() -> Iterator[Finding]:
         with suppress(PackageNotFoundError):
             installed = version(package)
             if _numbers(installed) < _numbers(minimum) and not re.search(r"extra == .(dev|docs)", condition):
-                move = f'pip install --upgrade "{package}>={minimum}"'
-                yield Finding(WARNING if "extra" in condition else ERROR, package, f"{installed} is too old", move)
+                advice = f'pip install --upgrade "{package}>={minimum}"'
+                yield Finding(WARNING if "extra" in condition else ERROR, package, f"{installed} is too old", advice)
 
 
 def check_torchrl() -> Iterator[Finding]:
@@ -269,8 +269,8 @@ def check_torchrl() -> Iterator[Finding]:
             import_module("torchrl.data").PrioritizedSampler(max_capacity=2, alpha=0.5, beta=0.5)
         except Exception as error:  # noqa: BLE001  a wrong extension may raise any exception
             value = f"its compiled extension does not load with torch {version('torch')}: {one_line(error)}"
-            move = "install versions that fit together, as in constraints.txt: prioritized replay buffers need it"
-            yield Finding(WARNING, f"torchrl {version('torchrl')}", value, move)
+            advice = "install versions that fit together, as in constraints.txt: prioritized replay buffers need it"
+            yield Finding(WARNING, f"torchrl {version('torchrl')}", value, advice)
 
 
 def _files_in(path: Path) -> list[Path]:
@@ -288,8 +288,8 @@ def check_files(files: Iterable[Path]) -> Iterator[Finding]:
         try:
             open_dataset(file.parent, verify=True) if file.name == MANIFEST else load_checkpoint(file)
         except (OSError, ValueError) as error:
-            value, _, move = one_line(error).rpartition("; ")
-            yield Finding(ERROR, "files", value, move)
+            value, _, advice = one_line(error).rpartition("; ")
+            yield Finding(ERROR, "files", value, advice)
 
 
 def check_memory() -> Iterator[Finding]:
@@ -299,8 +299,8 @@ def check_memory() -> Iterator[Finding]:
     memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     free, needed = shutil.disk_usage(SHM).free, min(int(memory * STORE_SHARE), STORE_MAX_BYTES)
     if free < needed:
-        move = f"start the container with --shm-size={needed / 2**30:.1f}g: Ray keeps fragments on disk otherwise"
-        yield Finding(WARNING, str(SHM), f"{free / 2**20:,.0f} MiB free, Ray takes {needed / 2**20:,.0f}", move)
+        advice = f"start the container with --shm-size={needed / 2**30:.1f}g: Ray keeps fragments on disk otherwise"
+        yield Finding(WARNING, str(SHM), f"{free / 2**20:,.0f} MiB free, Ray takes {needed / 2**20:,.0f}", advice)
 
 
 def check_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -> Iterator[Finding]:
@@ -317,8 +317,8 @@ def check_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -> 
         if wanted:
             yield Finding(level, "Ray", "not installed", 'pip install "swath[ray]", or use --backend process')
     elif address.startswith("ray://"):
-        move = "run the script on a machine of the cluster, as `ray job submit` does: a client cannot read its memory"
-        yield Finding(level, "RAY_ADDRESS", address, move)
+        advice = "run the script on a machine of the cluster, as `ray job submit` does: a client cannot read its memory"
+        yield Finding(level, "RAY_ADDRESS", address, advice)
     elif wanted or address:
         answer = probe_cluster(environment)
     if answer.get("refused"):
@@ -326,11 +326,11 @@ def check_ray(workers: int, environment: Mapping[str, str], *, wanted: bool) -> 
         mode = environment.get("RAY_AUTH_MODE", "not set")
         source = "RAY_AUTH_TOKEN" if environment.get("RAY_AUTH_TOKEN") else file  # in Ray's order
         value = f"the token in {source} is missing or refused; RAY_AUTH_MODE is {mode}"
-        move = f"put the output of `ray get-auth-token` on the head of the cluster into {source}"
-        yield Finding(level, "Ray's token", value, f"{move}, and set RAY_AUTH_MODE=token")
+        advice = f"put the output of `ray get-auth-token` on the head of the cluster into {source}"
+        yield Finding(level, "Ray's token", value, f"{advice}, and set RAY_AUTH_MODE=token")
     elif "error" in answer and (address or "Could not find any running Ray instance" not in answer["error"]):
-        move = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
-        yield Finding(level, "the Ray cluster", answer["error"], move)
+        advice = "start it with `ray start --head`, or unset RAY_ADDRESS: Swath then starts one on this machine"
+        yield Finding(level, "the Ray cluster", answer["error"], advice)
     cpus = answer.get("cpus") or os.cpu_count() or 1
     if workers > cpus:
         yield Finding(level, "workers", f"{workers} on {cpus:g} CPUs", "use fewer, with more envs each, or more nodes")
@@ -350,7 +350,7 @@ def probe_cluster(environment: Mapping[str, str]) -> dict[str, Any]:
         return {"error": f"no answer in {ANSWER_S} s"}
     if done.returncode == 0:
         return {"cpus": float(done.stdout.split()[-1])}
-    last_line = done.stderr.strip().rpartition("\n")[2]  # of the traceback
+    last_line = done.stderr.strip().rpartition("\n")[2]  # the exception in the traceback
     return {"error": last_line, "refused": "AuthenticationError" in done.stderr}
 
 

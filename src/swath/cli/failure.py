@@ -35,7 +35,7 @@ KEPT_HANDLERS = (signal.SIG_IGN, None)
 
 
 class RunError(Exception):
-    """A run that ended early; the message has the cause and the next move, above the traceback of user code."""
+    """A run that ended early; the message has the cause and the next step, above the traceback of user code."""
 
     code = FAILED
 
@@ -74,12 +74,12 @@ def user_traceback(error: BaseException, last: int = 0) -> str:
     notes = (note.partition(REMOTE_TRACEBACK)[2] for note in getattr(error, "__notes__", ()))
     trace = next(filter(None, notes), "") or "".join(format_exception(error))
 
-    def without_library(part: str) -> str:
+    def drop_library_frames(part: str) -> str:
         before, *frames = FRAME.split(part)
         first = next((number for number, frame in enumerate(frames) if not LIBRARY.match(frame)), -last)
         return before + "".join(frames[first:])
 
-    return HEADER.join(map(without_library, trace.split(HEADER))).rstrip()
+    return HEADER.join(map(drop_library_frames, trace.split(HEADER))).rstrip()
 
 
 @contextmanager
@@ -152,6 +152,6 @@ class StopRequest(ExitStack):
 
     def _request(self, number: int, _frame: FrameType | None) -> None:
         self.requested, self.exit_code = number, 128 + number
-        self.close()  # which sets the earlier handlers
+        self.close()  # restores the earlier handlers
         with suppress(RuntimeError):  # the signal may have interrupted a write, which is not reentrant
             self._say(STOPPING)

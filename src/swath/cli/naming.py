@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from swath.cli.failure import UsageError, command_line, usage_errors, with_traceback
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.nearest import suggestion
 from swath.report.atomic import try_lock
 
@@ -67,7 +67,7 @@ def make_atari_env(name: str, **kwargs: Any) -> Any:
 
     from swath.rollout.hosts.sources import Source, make_env
 
-    import_optional("cv2", extra="atari", purpose=f"for {name}")
+    import_extra("cv2", extra="atari", purpose=f"for {name}")
     game = make_env(Source(name, {"frameskip": 1, **kwargs}))
     return FrameStackObservation(AtariPreprocessing(game), FRAMES_IN_A_STACK)
 
@@ -76,7 +76,7 @@ def make_mujoco_env(name: str, process: int, **kwargs: Any) -> Any:
     """Make a MuJoCo env. Print each of its warnings once, and only in the process with the id `process`."""
     from gymnasium import make
 
-    mujoco = import_optional("mujoco", extra="mujoco", purpose=f"for {name}")
+    mujoco = import_extra("mujoco", extra="mujoco", purpose=f"for {name}")
     mujoco.set_mju_user_warning(_print_once if os.getpid() == process else str)
     return make(name, **kwargs)
 

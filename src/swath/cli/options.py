@@ -19,9 +19,7 @@ from swath.options import OnEnvError
 
 INLINE, THREAD, PROCESS, RAY, NONE = "inline", "thread", "process", "ray", "none"
 
-OPTIONS, EVALUATION, FILES = (
-    Group(name, sort_key=place) for place, name in enumerate(("Options", "Evaluation", "Files"))
-)
+OPTIONS, EVALUATION, FILES = (Group(name, sort_key=key) for key, name in enumerate(("Options", "Evaluation", "Files")))
 
 
 def parse_count(_type: Any, tokens: Sequence[Token]) -> int:
@@ -143,11 +141,9 @@ class RunConfig(CollectionConfig):
             UsageError: an option that the run fixes has another value.
         """
         for name in FIXED_BY_RUN:
-            old_value = getattr(self, name)
-            if (value := changes.get(name, old_value)) != old_value:
-                raise UsageError(
-                    f"{option_name(name)} {value} is {old_value} in the run that --resume names; leave it out"
-                )
+            old = getattr(self, name)
+            if (value := changes.get(name, old)) != old:
+                raise UsageError(f"{spell(name)} {value} is {old} in the run that --resume names; leave it out")
         return replace(self, **changes)
 
 
@@ -167,7 +163,7 @@ def parse_logs(text: str | None) -> dict[str, str]:
     return {name: setting for name, _, setting in split}
 
 
-def parse_values(texts: Mapping[str, str]) -> dict[str, Any]:
+def parse_items(texts: Mapping[str, str]) -> dict[str, Any]:
     """Parse values as Python literals, or else as texts; names get underscores."""
     return {name.replace("-", "_"): _parse_value(text) for name, text in texts.items()}
 
@@ -179,7 +175,7 @@ def _parse_value(text: str) -> Any:
         return text
 
 
-def option_name(name: str) -> str:
+def spell(name: str) -> str:
     """Return the spelling of an option on the command line."""
     return "ENV" if name == "env" else "--" + name.replace("_", "-")
 

@@ -239,20 +239,20 @@ class SavedRun:
         return policy
 
 
-def require_safe_env(saved: SavedRun, env: str | None, move: str) -> None:
+def require_safe_env(saved: SavedRun, env: str | None, advice: str) -> None:
     """Refuse to import a module because a file names it; an id that is registered imports none.
 
     Args:
         saved: the checkpoint.
         env: the env that the user names, or `None`.
-        move: a command line that names it.
+        advice: a command line that names it.
 
     Raises:
         UsageError: the checkpoint names a module, and the user names no env.
     """
     if env is None and ":" in saved.config.env:
         cause = f"{saved.file} names {saved.config.env}, and a file must not choose which code runs"
-        raise UsageError(f"{cause}; if it is yours, name it again: {move}")
+        raise UsageError(f"{cause}; if it is yours, name it again: {advice}")
 
 
 def checkpoint_errors(file: Path, target: str) -> AbstractContextManager[None]:
@@ -289,7 +289,7 @@ def versions() -> dict[str, str]:
 
 
 def describe_speed(plans: Mapping[str, str]) -> str:
-    """Describe what the speed depends on: plans, versions, CPUs and GPUs.
+    """Describe the conditions of the speed: plans, versions, CPUs and GPUs.
 
     Args:
         plans: parts, for example `"env and policy"`, and the status of their plan; an empty one is left out.

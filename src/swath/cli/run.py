@@ -31,7 +31,7 @@ from swath.cli.parts import SavedRun, Spaces
 from swath.errors import FleetFailed, PlacementFailed, WorkerLate, WorkerLost
 from swath.evaluation.evaluator import Evaluator
 from swath.evaluation.result import EvalResult
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.learn import PPO, LearnerConfig, default_config
 from swath.report.atomic import replace_atomically
 from swath.report.display import Display
@@ -94,7 +94,7 @@ class Run:
 
     def __init__(self, config: options.RunConfig, saved: SavedRun | None, stack: ExitStack) -> None:
         for name in options.MODULES.keys() & options.parse_logs(config.log):
-            import_optional(options.MODULES[name], extra=name, purpose=f"for --log {name}")
+            import_extra(options.MODULES[name], extra=name, purpose=f"for --log {name}")
         torch.set_num_threads(config.threads)
         spaces, self._step_limit = parts.describe_env(config.env, config.env_kwargs)
         root = derive(config.seed, "next")
@@ -118,7 +118,7 @@ class Run:
                 torch.set_rng_state(saved.state["random_state"])
             self.progress, self._resume_at = saved.progress, saved.progress.frames
         done, self._seconds_evaluated_before = self.progress.frames, self.progress.evaluation_seconds
-        self._end = done + ceil((config.frames - done) / batch) * batch  # of the last batch
+        self._end = done + ceil((config.frames - done) / batch) * batch  # the end of the last batch
         self._rows: deque[PendingRow] = deque()
 
     @property

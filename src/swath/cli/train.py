@@ -73,7 +73,7 @@ def train(
             simulators are not saved, so episodes begin again.
     """
     changes: dict[str, Any] = {**settings, **({} if env is None else {"env": env})}
-    changes |= {name: options.parse_values(changes[name]) for name in ("ppo", "env_kwargs") if name in changes}
+    changes |= {name: options.parse_items(changes[name]) for name in ("ppo", "env_kwargs") if name in changes}
     config = None
     if resume is not None:
         find_checkpoint(resume)

@@ -93,7 +93,7 @@ class Background:
             thread.join(timeout)
 
     def _set_actor(self, *, background: bool) -> None:
-        """Let a worker in this process act with a copy of the policy, or with the policy itself again."""
+        """Set the acting policy of a worker in this process: a copy of the policy, or the policy itself."""
         if self._collection.member is not None:
             self._group.call("act_in_background", background)
 
@@ -124,7 +124,7 @@ class Background:
             return self._drawing
 
     def _has_work(self) -> bool:
-        """Return whether it draws, or requests are open."""
+        """Return whether the thread draws, or requests are open."""
         with self._group.lock:
             return self._drawing or bool(self._group.open_requests())
 

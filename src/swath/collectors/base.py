@@ -131,12 +131,10 @@ class BaseCollector(ABC):
         try:
             return self.collection.draw()
         except StopIteration as error:  # it would end the user's loop as if the run were complete
-            runtime_error = RuntimeError(
-                "an env, the policy, a hook or the postproc raised StopIteration; catch it there"
-            )
+            failure = RuntimeError("an env, the policy, a hook or the postproc raised StopIteration; catch it there")
             for note in getattr(error, "__notes__", ()):
-                runtime_error.add_note(note)
-            raise runtime_error from error
+                failure.add_note(note)
+            raise failure from error
 
     def _saved_states(self) -> tuple[dict[int, OrderedDict[str, Any]], dict[str, Any]]:
         """Return the state of every worker, and the counters of all."""
@@ -398,7 +396,7 @@ class BaseCollector(ABC):
         return self._background.running
 
     def cascade_execute(self, attr_path: str, *args: Any, **kwargs: Any) -> Any:
-        """Follow names, dots and `[literal]` from this object and call what is found.
+        """Follow names, dots and `[literal]` from this object, and call the object at the end.
 
         Raises:
             AttributeError: a part is missing.
@@ -495,27 +493,25 @@ class BaseCollector(ABC):
     @property
     def device(self) -> Devices:
         """Return the argument `device`."""
-        return self._first_or_list([worker.options.devices.common for worker in self.collection.jobs.requests.values()])
+        return self._per_worker([worker.options.devices.common for worker in self.collection.jobs.requests.values()])
 
     @property
     def env_device(self) -> Devices:
         """Return the device of envs."""
         described = self.collection.jobs.described.values()
-        return self._first_or_list([worker.env_device or torch.device("cpu") for worker in described])
+        return self._per_worker([worker.env_device or torch.device("cpu") for worker in described])
 
     @property
     def policy_device(self) -> Devices:
         """Return the device of policies; `None` if it was not set and their weights are on the CPU."""
-        return self._first_or_list([worker.policy_device for worker in self.collection.jobs.described.values()])
+        return self._per_worker([worker.policy_device for worker in self.collection.jobs.described.values()])
 
     @property
     def storing_device(self) -> Devices:
         """Return the device of batches; `None` sets no device."""
-        return self._first_or_list(
-            [worker.options.devices.storing for worker in self.collection.jobs.requests.values()]
-        )
+        return self._per_worker([worker.options.devices.storing for worker in self.collection.jobs.requests.values()])
 
-    def _first_or_list(self, devices: Sequence[torch.device | None]) -> Devices:
+    def _per_worker(self, devices: Sequence[torch.device | None]) -> Devices:
         return devices[0] if self.collection.options.in_process else list(devices)
 
     def stats(self, workers: str = "aggregate", timeout: float = 10.0) -> dict[str, Any]:  # noqa: ARG002  never waits

@@ -16,7 +16,7 @@ from swath import collectors
 from swath.collectors.base import LocalCollector
 from swath.collectors.jobs import worker_requests
 from swath.collectors.options import AnyOptions, CollectorOptions, whole_number, with_method
-from swath.collectors.remote import ArgLists, KwargLists, call_at, follow, pair_arguments
+from swath.collectors.remote import ArgLists, KwargLists, call_at, follow, pair
 from swath.collectors.state import load_fleet
 from swath.nearest import with_options
 
@@ -185,7 +185,7 @@ class Collector(InThisProcess):
             ValueError: the lists are not of the same length.
         """
         with self.collection.access.control():
-            return [call_at(self, method_name, *call) for call in pair_arguments(list_of_args, list_of_kwargs, 1)]
+            return [call_at(self, method_name, *call) for call in pair(list_of_args, list_of_kwargs, 1)]
 
     @property
     def env(self) -> Any:

@@ -1,4 +1,4 @@
-"""From fragments in the memory of others to delivered batches.
+"""Delivery of batches, which are built from fragments in the memory of workers.
 
 fragments, views into foreign memory ─▶ one copy: a batch that the user owns, [*B, T] or [W, *B, T]
     ─▶ split, or whole episodes ─▶ postproc ─▶ without private entries ─▶ hook ─▶ handed out, or written
@@ -72,7 +72,7 @@ class Delivery:
             Closed: shut down meanwhile.
             Exception: what a function of the user's or the buffer raised; parts that were not written are discarded.
         """
-        frames, written = [count_frames(part) for part in parts], 0
+        frames, n_written = [count_frames(part) for part in parts], 0
         try:
             for part in parts:
                 finished = self._finish(part)
@@ -80,10 +80,10 @@ class Delivery:
                 if self.buffer is not None:
                     with note_source(f"extend() of the replay buffer{self.note}"):
                         self.buffer.extend(fit_to_buffer(self.buffer, finished, by_frame=not self.trajectories.split))
-                written += 1
+                n_written += 1
         finally:
-            self.counters.discard(sum(frames[written:]))
-            self.counters.deliver(sum(frames[:written]), batches=written == len(parts))
+            self.counters.discard(sum(frames[n_written:]))
+            self.counters.deliver(sum(frames[:n_written]), batches=n_written == len(parts))
         return None if self.buffer is not None else finished
 
     def without_ids(self, batch: TensorDictBase) -> TensorDictBase:
@@ -136,7 +136,7 @@ def fit_to_buffer(buffer: Any, batch: Any, *, by_frame: bool) -> Any:
 
 
 class WholeEpisodes:
-    """Puts the episodes of one collection together; for one thread at a time.
+    """Assembles the whole episodes of one collection. Used by one thread at a time.
 
     Args:
         trajectories: how many to a batch, and how they are laid out.
@@ -284,14 +284,14 @@ def _final_rows(all_rows: Sequence[Any]) -> dict[str, Any]:
 def _available_device(device: torch.device | None) -> torch.device | None:
     try:
         torch.empty(0, device=device)
-    except (RuntimeError, AssertionError):  # what torch raises if it does not have it, or was not built for it
+    except (RuntimeError, AssertionError):  # torch raises these for a missing device
         warn(f"storing_device={str(device)!r} is missing in this process: batches stay on the CPU")
         return CPU
     return device
 
 
 class ReplayWriter:
-    """Writes the fragments of one worker. Lives in the worker, for its one thread.
+    """Writes the fragments of one worker to a replay buffer. Used in the worker, by its only thread.
 
     Args:
         request: how to write.
@@ -327,7 +327,7 @@ class ReplayWriter:
         return Parcel(head, None)
 
     def add_counts(self, tally: Tally) -> None:
-        """Add what was written or lost to the counts of the worker."""
+        """Add written and lost frames to the counts of the worker."""
         tally.fragments_lost += self._fragments_lost
         tally.frames_discarded += self.counters.frames_discarded
         tally.frames_written = self.counters.frames

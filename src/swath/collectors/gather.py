@@ -110,7 +110,7 @@ class Fragments(WorkerGroup):
         return randomly
 
     def return_random(self, randomly: bool) -> None:
-        """Count a batch as not requested; `randomly` is what `draw_random` returned for it."""
+        """Count a batch as not requested; `randomly` is the value of `draw_random` for the batch."""
         self.random_batches += randomly
 
     def publish_if_due(self, workers: Collection[int]) -> None:
@@ -135,15 +135,15 @@ class Fragments(WorkerGroup):
         return request
 
     def end_early(self, request: Request) -> None:
-        """Let a fragment end at its worker's next step."""
+        """End a fragment at its worker's next step."""
         if self._stop_numbers is not None:
             numbers = self._stop_numbers.open()
             numbers[request.worker] = max(numbers[request.worker], request.number)
 
     def end_all_early(self) -> None:
-        """Let all fragments end at the next step, also those that begin later."""
+        """End all fragments at the next step, also fragments that begin later."""
         if (stop_numbers := self._stop_numbers) is not None:
-            with suppress(Closed):  # by another thread
+            with suppress(Closed):  # another thread may have closed it
                 stop_numbers.open()[:] = np.iinfo(np.int64).max
 
     def pause(self) -> None:
@@ -188,7 +188,7 @@ class Fragments(WorkerGroup):
         return True
 
     def note_failure(self, name: Name, failure: Error) -> None:
-        """Count what a life had counted when it failed; it has counted the fragment as lost itself."""
+        """Add the counts of a life that failed; it has counted the lost fragment itself."""
         if failure.counts is not None:
             self._count(name, failure.counts)
             if failure.replace_worker:
@@ -224,11 +224,11 @@ class Fragments(WorkerGroup):
         """
         before, self.tallies[name] = self.tallies[name], tally
         self.records[name.worker].frames += tally.frames - before.frames
-        sent, written = (0, 0) if head is None else (head.frames, head.frames_written)
+        sent_frames, written_frames = (0, 0) if head is None else (head.frames, head.frames_written)
         if self.writing:
-            self.counters.deliver(tally.frames_written - before.frames_written - written, batches=0)
+            self.counters.deliver(tally.frames_written - before.frames_written - written_frames, batches=0)
         else:
-            self.counters.discard(max(0, frames_left(tally) - frames_left(before) - sent))
+            self.counters.discard(max(0, frames_left(tally) - frames_left(before) - sent_frames))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""How workers are started: from the arguments of a collector to the jobs that build workers and their next lives.
+"""Start-up of workers: from the arguments of a collector to the jobs that build workers and their next lives.
 
 create_env_fn, policy, options ─▶ WorkerRequest per worker, policies and envs pickled ─▶ WorkerJobs ─▶ Job per life
 """
@@ -61,7 +61,7 @@ def sources_of(create_env_fn: Any, n_workers: int | None, name: str) -> list[Any
     return [create_env_fn] * n_workers
 
 
-def spread(name: str, value: Any, n_workers: int) -> list[Any]:
+def expand(name: str, value: Any, n_workers: int) -> list[Any]:
     """Return one value per worker: the entries of a list, or the same value for all.
 
     Raises:
@@ -97,7 +97,7 @@ def options_per_worker(options: Mapping[str, Any], n_workers: int) -> list[dict[
     Raises:
         ValueError: a list of another length.
     """
-    columns = {name: spread(name, options[name], n_workers) for name in LISTED_BY_WORKER}
+    columns = {name: expand(name, options[name], n_workers) for name in LISTED_BY_WORKER}
     return [{**options, **{name: column[worker] for name, column in columns.items()}} for worker in range(n_workers)]
 
 
@@ -266,7 +266,7 @@ class WorkerJobs:
         self.move_to(options.index)
 
     def seed_with(self, root: int | None, *, static: bool = False) -> None:
-        """Set where the seeds of all workers and of their next lives come from; without a root nothing is seeded."""
+        """Set the source of the seeds of all workers and of their next lives; without a root nothing is seeded."""
         envs = max(description.num_envs for description in self.described.values())
         self.seeding = None if root is None else Seeding(root, static, envs, envs_only=self.options.backend == "thread")
 

@@ -11,9 +11,9 @@ import torch
 
 from swath.collectors.base import BaseCollector, LocalCollector
 from swath.collectors.collector import Collector
-from swath.collectors.jobs import sources_of, spread, worker_requests
+from swath.collectors.jobs import expand, sources_of, worker_requests
 from swath.collectors.options import AnyOptions, MultiOptions
-from swath.collectors.remote import TRAJ_POOL, ArgLists, KwargLists, pair_arguments, require_parts
+from swath.collectors.remote import TRAJ_POOL, ArgLists, KwargLists, pair, require_parts
 from swath.collectors.state import COUNTERS, load_fleet
 from swath.errors import warn_of_no_effect
 from swath.nearest import with_options
@@ -42,7 +42,7 @@ class ManyWorkers(BaseCollector):
             calls.update(dict.fromkeys(collection.group.shares if workers is None else workers, ("reset",)))
 
     def get_distant_attr(self, path: str) -> list[Any]:
-        """Return what a path leads to in each worker, in order of workers; leave out workers that are gone for good.
+        """Return the object at the end of a path in each worker, in order; leave out workers that are gone for good.
 
         Args:
             path: as in `"policy.layers[0].weight"`, `"env.limit"`, or `"env[0].limit"` of the first of several envs.
@@ -64,7 +64,7 @@ class ManyWorkers(BaseCollector):
             WorkerLate: a worker did not answer in time, or did not come back.
         """
         group, workers = self.collection.open_group, sorted(self.collection.jobs.described)
-        entries = pair_arguments(list_of_args, list_of_kwargs, len(workers))
+        entries = pair(list_of_args, list_of_kwargs, len(workers))
         if len(entries) != len(workers):
             raise ValueError(f"Expected {len(workers)} argument entries, one per worker, got {len(entries)}")
         pairs = zip(workers, entries, strict=True)
@@ -240,7 +240,7 @@ class MultiCollector(OneOfTwo):
         return OrderedDict({f"worker{worker}": part for worker, part in workers.items()} | counters)
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` saved; drop pending fragments, and begin new episodes in new lives.
+        """Restore a state of `state_dict`; drop pending fragments, and begin new episodes in new lives.
 
         Raises:
             TypeError: not a state dict.
@@ -302,7 +302,7 @@ def _shares(frames_per_batch: Any, n_workers: int, *, sync: bool) -> list[int]:
         ValueError: not positive integers, or a sequence of another length.
     """
     if isinstance(frames_per_batch, list | tuple):
-        shares = [count("frames_per_batch", share) for share in spread("frames_per_batch", frames_per_batch, n_workers)]
+        shares = [count("frames_per_batch", share) for share in expand("frames_per_batch", frames_per_batch, n_workers)]
         return shares if sync else [sum(shares)] * n_workers
     frames = count("frames_per_batch", frames_per_batch)
     return [-(-frames // n_workers) if sync else frames] * n_workers

@@ -372,7 +372,7 @@ class RayOptions(FleetOptions):
 
 @dataclass(frozen=True)
 class Automatic:
-    """When a collector publishes its policy by itself.
+    """The intervals at which a collector publishes its policy by itself.
 
     Attributes:
         each_draw: when the user draws again.

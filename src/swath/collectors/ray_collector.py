@@ -18,14 +18,14 @@ from tensordict import TensorDictBase
 from swath.collectors.base import SHUTDOWN_S
 from swath.collectors.collector import Collector
 from swath.collectors.delivery import count_frames
-from swath.collectors.jobs import options_per_worker, sources_of, spread, whole_share, worker_requests
+from swath.collectors.jobs import expand, options_per_worker, sources_of, whole_share, worker_requests
 from swath.collectors.messages import Description, FragmentRequest, Head, Seeding, Tally, WorkerRequest, signature_of
 from swath.collectors.multi import ManyWorkers, MultiAsyncCollector, MultiCollector, MultiSyncCollector
 from swath.collectors.options import WORKER_DEFAULTS, AnyOptions, Hooks, LocalOptions, RayOptions, defaults
 from swath.collectors.remote import LIFE, WEIGHTS, Responder
 from swath.collectors.service import add_workers
 from swath.collectors.state import load_fleet
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.keys import TRAJ_IDS, VERSION
 from swath.nearest import with_options
 from swath.options import Survival, count, seconds
@@ -43,7 +43,7 @@ SET_FOR_SUB_PROCESSES = ("num_workers", "collector_class", "cat_results", "updat
 
 
 class DrawnEpisodes(EpisodeLog):
-    """Episodes of a collector, and the ones that ended in the last draw."""
+    """Episodes of a collector, and the episodes that ended in the last draw."""
 
     last_draw = NO_EPISODES
 
@@ -118,7 +118,7 @@ class RemoteCollector(Responder):
         self._collector.pre_collect_hook, self._collector.post_collect_hook = hooks.before, hooks.after
 
     def move_to(self, index: int) -> None:
-        """Become another worker, with fresh episodes."""
+        """Take the index of another worker, and begin fresh episodes."""
         self._drop_unwritten()
         self._collector.worker_idx = index
 
@@ -129,12 +129,12 @@ class RemoteCollector(Responder):
         return OrderedDict({"env_state_dict": OrderedDict(), LIFE: self._life, **weights, **saved})
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what `state_dict` saved, in a new life."""
+        """Restore a state of `state_dict`, in a new life."""
         self._drop_unwritten()
         self._collector.load_state_dict(state_dict, strict=strict)
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None = None) -> None:  # noqa: ARG002  it was saved
-        """Restore what was saved, also of another number of workers."""
+        """Restore a saved state, also of another number of workers."""
         lives = {f"worker{number}": {LIFE: saved.get(LIFE, 0)} for number in range(self._collector.num_workers)}
         self.load_state_dict({**lives, **saved}, strict=False)
 
@@ -164,7 +164,7 @@ class RemoteCollector(Responder):
         return batch if batch.device is None else batch.cpu().clear_device_()
 
     def current_tally(self) -> Tally:
-        """Return the counts of the collector, without what it has written."""
+        """Return the counts of the collector, without frames that it has written."""
         stats = self.stats()
         discarded = stats["frames_discarded"] + stats["frames_dropped"]
         frames = stats["frames"] + discarded
@@ -418,7 +418,7 @@ class RayCollector(ManyWorkers):
         return [OrderedDict(part, coordinator=counters) for part in workers.values()]
 
     def load_state_dict(self, state_dict: Mapping[str, Any] | Sequence[Mapping[str, Any]], strict: bool = True) -> None:
-        """Restore what `state_dict` saved; drop pending fragments, and begin new episodes in new lives.
+        """Restore a state of `state_dict`; drop pending fragments, and begin new episodes in new lives.
 
         Args:
             state_dict: one dict per worker, or one for all.
@@ -456,7 +456,7 @@ class RayCollector(ManyWorkers):
             self._end(limit)
         finally:
             if shutdown_ray:
-                import_optional("ray", extra="ray", purpose="for RayCollector").shutdown()
+                import_extra("ray", extra="ray", purpose="for RayCollector").shutdown()
 
     async def async_shutdown(self, shutdown_ray: bool = False) -> None:
         """Call `shutdown` without blocking the event loop."""
@@ -496,7 +496,7 @@ def _settings_per_worker(
             must be the same for all.
     """
     settings, first = options_per_worker(options, n_workers), dict[str, Any]()
-    all_keywords = spread("collector_kwargs", collector_kwargs or {}, n_workers)
+    all_keywords = expand("collector_kwargs", collector_kwargs or {}, n_workers)
     for worker, (setting, keywords) in enumerate(zip(settings, all_keywords, strict=True)):
         if not isinstance(keywords, Mapping):
             raise TypeError(f"collector_kwargs has {type(keywords).__name__}; give a dict of keywords of Collector")
@@ -532,7 +532,7 @@ def _with_resources(workers: Sequence[WorkerRequest], remote_configs: Any) -> li
         TypeError: not a dict.
         ValueError: a list of another length.
     """
-    configs = [{} if config is None else config for config in spread("remote_configs", remote_configs, len(workers))]
+    configs = [{} if config is None else config for config in expand("remote_configs", remote_configs, len(workers))]
     for config in configs:
         if not isinstance(config, Mapping):
             raise TypeError(f"remote_configs has {type(config).__name__}; give a dict of options of ray.remote()")
@@ -550,7 +550,7 @@ def _with_env_creator(source: Any) -> Any:
     Raises:
         ImportError: TorchRL is not installed.
     """
-    creator = import_optional("torchrl.envs", extra="torchrl", purpose="for use_env_creator").EnvCreator
+    creator = import_extra("torchrl.envs", extra="torchrl", purpose="for use_env_creator").EnvCreator
     if isinstance(source, list | tuple):
         return [_with_env_creator(entry) for entry in source]
     is_env = hasattr(source, "step") and not isinstance(source, type)

@@ -77,9 +77,7 @@ def call_at(root: Any, path: str, args: Sequence[Any], kwargs: Mapping[str, Any]
     return target
 
 
-def pair_arguments(
-    list_of_args: ArgLists, list_of_kwargs: KwargLists, n: int
-) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
+def pair(list_of_args: ArgLists, list_of_kwargs: KwargLists, n: int) -> list[tuple[Sequence[Any], Mapping[str, Any]]]:
     """Return the arguments of each call; of `n` calls without arguments if there are no lists.
 
     Raises:
@@ -189,7 +187,7 @@ class Responder(Member):
 
     def map_fn(self, method_name: str, list_of_args: ArgLists = None, list_of_kwargs: KwargLists = None) -> list[Any]:
         """Call a method once per entry; see the collector's `map_fn`."""
-        calls = pair_arguments(list_of_args, list_of_kwargs, 1)
+        calls = pair(list_of_args, list_of_kwargs, 1)
         return [call_at(self._root, method_name, args, kwargs) for args, kwargs in calls]
 
     def set_seed(self, seed: int, static_seed: bool = False) -> int:

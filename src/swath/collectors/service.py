@@ -192,7 +192,7 @@ class CollectorService:
             calls.update(self.group.to_all("seed_with", self.jobs.seeding))
 
     def move_to(self, index: int) -> None:
-        """Become collection `index` of a larger one; begin fresh episodes, and drop pending fragments."""
+        """Take the index of a collection inside a larger one; begin fresh episodes, and drop pending fragments."""
         jobs = self.jobs
         with self.dropping() as calls:
             jobs.move_to(index)

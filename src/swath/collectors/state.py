@@ -88,7 +88,7 @@ def state_without_worker(collection: CollectorService, worker: int) -> OrderedDi
     saved, manifest = OrderedDict[str, Any](), jobs.described[worker].manifest
     published, policy = channel.newest(worker, POLICY), unpickle(jobs.requests[worker].policy)
     if published is not None:
-        snapshot = published[1]  # as the module's own `state_dict` would give it
+        snapshot = published[1]  # the same names and values as the module's own `state_dict`
         tensors = {name: value for name, value in snapshot.tensors().items() if not manifest.weights[name].loose}
         tensors |= {alias: tensors[name] for alias, name in manifest.aliases.items() if name in tensors}
         saved[WEIGHTS] = OrderedDict({name: value.clone() for name, value in tensors.items()} | {**snapshot.extras})
@@ -114,7 +114,7 @@ def facts_of(collection: CollectorService, background: Background) -> tuple[dict
             fleet.process_events()
             group.settle_dropped()
     records, closed, episodes = group.records, collection.access.halted, counters.episodes
-    tally = group.tally() if member is None else member.current_tally()  # also of a draw that Ctrl-C has broken off
+    tally = group.tally() if member is None else member.current_tally()  # includes a draw that Ctrl-C broke off
     numbers = {}
     for worker, status in fleet.statuses().items():
         record = records[worker]

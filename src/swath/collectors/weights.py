@@ -1,4 +1,4 @@
-"""Weights of a collector: the object that publishes and receives weights, behind the collector's methods.
+"""The publisher and receiver of a collector's weights, behind the collector's methods.
 
 weights ─▶ mapped by the scheme ─▶ checked, copied ─▶ published, as one version
                                          └─ within one_version(): kept until its end
@@ -118,7 +118,7 @@ class WeightPublisher:
             self._group.channel.publish(first, version=0)
 
     def attach(self, model_id: str, scheme: WeightSyncScheme) -> None:
-        """Let a scheme serve a model from now on.
+        """Add the scheme that serves a model from now on.
 
         Raises:
             RuntimeError: another scheme does, or the policy itself acts.
@@ -181,7 +181,7 @@ class WeightPublisher:
 
     @contextmanager
     def one_version(self) -> Iterator[Publication]:
-        """Publish at the end, as one version, what this thread publishes within; nothing after an exception.
+        """Collect the publications of this thread within the block into one version; drop them after an exception.
 
         Raises:
             Closed: the collector was shut down.

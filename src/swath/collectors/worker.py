@@ -1,4 +1,4 @@
-"""The worker: a host, a policy and the loop, which together make fragments, and the answers to its collection.
+"""The worker: a host, a policy and the loop, which make fragments, and the answers to its collection.
 
 draw ──▶ begin episodes where needed ──▶ T × steps() ──▶ Rows ──▶ ids ──▶ Fragment(version)
 
@@ -34,7 +34,7 @@ from swath.rollout.hosts.sources import build
 from swath.rollout.hosts.torchrl import CREATOR, reduce_env_creator
 from swath.rollout.infos import info_reader
 from swath.rollout.loop import Actor, LoopState, Rules, Step, StepLimit, restart_all, steps
-from swath.rollout.memory import copy_leaf, like, pad_steps
+from swath.rollout.memory import convert, copy_leaf, pad_steps
 from swath.rollout.overlap import Overlap
 from swath.rollout.planned import Planned, Plans
 from swath.rollout.policies.binding import bind, build_policy, make_buffer, random_stand_in
@@ -288,7 +288,7 @@ class Worker(Responder):
             self.seed_with(seeding)
 
     def move_to(self, index: int) -> None:
-        """Become worker `index` with fresh episodes; in a new life if ids were used, so that none is used twice."""
+        """Take the index of another worker and begin fresh episodes; in a new life if ids have been used."""
         if index != self.worker_idx:
             self.worker_idx = index
             self.begin_life(self.life + (self._ids.n_ids > 0), self.seeding)
@@ -305,7 +305,7 @@ class Worker(Responder):
         self._buffer.seal(rows)
         rows.blank_from(0)
         rows.valid = None
-        ids = like(np.zeros(rows.terminated.shape, dtype=np.int64), rows.terminated)
+        ids = convert(np.zeros(rows.terminated.shape, dtype=np.int64), rows.terminated)
         counts = None if self.options.max_frames is None else copy_leaf(ids)
         return Fragment(rows, ids, counts, 0).to_tensordict(self.layout)
 
@@ -317,7 +317,7 @@ class Worker(Responder):
         self.tally.frames_discarded += frames
 
     def current_tally(self) -> Tally:
-        """Return the counts of this life, without what it has written."""
+        """Return the counts of this life, without frames that it has written."""
         return replace(self.tally)
 
     def close(self) -> None:
@@ -345,7 +345,7 @@ class Worker(Responder):
         return self.host.env
 
     def get_model(self, model_id: str) -> Any:
-        """Return the model of an id: the policy, or what a path leads to."""
+        """Return the model of an id: the policy, or the object at the end of a path."""
         return self.policy if model_id == POLICY else follow(self, model_id)
 
     def getattr_env(self, name: str) -> Any:
@@ -386,7 +386,7 @@ class Worker(Responder):
         return saved
 
     def load_state_dict(self, state_dict: Mapping[str, Any], strict: bool = True) -> None:
-        """Restore what was saved, in a new life, so that ids exceed all before.
+        """Restore a saved state, in a new life, so that ids exceed all earlier ids.
 
         Raises:
             TypeError: no state dict.
@@ -412,7 +412,7 @@ class Worker(Responder):
         self.begin_life(life, seeding)
 
     def restore(self, saved: Mapping[str, Any], seeding: Seeding | None) -> None:
-        """Restore what was saved, but for weights, which the channel brings; `seeding` replaces the saved seed."""
+        """Restore a saved state without weights, which the channel brings; `seeding` replaces the saved seed."""
         if seeding is not None:
             self.seeding, saved = seeding, {name: part for name, part in saved.items() if name != "seed"}
         self.load_state_dict(saved, strict=False)

@@ -108,7 +108,7 @@ def recorders(env: Any) -> list[Any]:
 
 
 def empty_recorders(env: Any) -> None:
-    """Have the recorders at any depth forget what they have recorded."""
+    """Clear the recorders at any depth."""
     for recorder in recorders(env):
         for name, empty in (("obs", []), ("td", []), ("count", 0)):
             if isinstance(vars(recorder).get(name), type(empty)):
@@ -116,7 +116,7 @@ def empty_recorders(env: Any) -> None:
 
 
 def dump_recorders(env: Any, step: int) -> list[str]:
-    """Have the recorders of the outermost env write what they have recorded; return failures in words."""
+    """Write the recordings of the outermost env; return descriptions of failures."""
     failures = []
     for recorder in recorders(env.transform) if isinstance(env, torchrl_class("TransformedEnv")) else ():
         try:
@@ -239,12 +239,12 @@ def prepare_weights(model_id: str, part: Any, weights: Snapshot) -> Callable[[],
         raise TypeError(f"weights were sent for {model_id!r}, which has none; leave them out")
     entries = manifest.match(weights)
     for name in manifest.extras & entries.keys():
-        shapes, sent = _shapes(part.get_submodule(module_path(name)).get_extra_state()), _shapes(entries[name])
-        if shapes and shapes != sent:
-            raise (ValueError if shapes.keys() == sent.keys() else KeyError)(
-                f"statistics for {model_id!r} have the shapes {sent}, it has {shapes}; nothing was changed"
+        shapes, sent_shapes = _shapes(part.get_submodule(module_path(name)).get_extra_state()), _shapes(entries[name])
+        if shapes and shapes != sent_shapes:
+            raise (ValueError if shapes.keys() == sent_shapes.keys() else KeyError)(
+                f"statistics for {model_id!r} have the shapes {sent_shapes}, it has {shapes}; nothing was changed"
             )
-    is_alike = entries.keys() == {*weights.places, *weights.extras}  # then they need not be copied under other names
+    is_alike = entries.keys() == {*weights.places, *weights.extras}  # names need no map
     copy_tensors = plan_copy(weights if is_alike else manifest.snapshot(entries), target)
 
     def copy_in() -> None:

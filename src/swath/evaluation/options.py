@@ -21,7 +21,7 @@ from tensordict import TensorDict
 from swath.errors import warn_of_no_effect
 from swath.evaluation.queue import BusyPolicy
 from swath.evaluation.result import Floats, Stopped, mean_interval
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.keys import keys_of
 from swath.options import Restarts, Survival, TrajFormat, count, one_of, positive
 from swath.rollout.hosts.parallel import env_processes
@@ -183,7 +183,7 @@ class EvaluatorOptions:
         if self.place == "thread" and self.init_fn is not None:
             warn_of_no_effect("init_fn", "with backend='thread' there is no new process; it is not called")
         if self.video_dir is not None:
-            import_optional("imageio_ffmpeg", extra="video", purpose="to write films")
+            import_extra("imageio_ffmpeg", extra="video", purpose="to write films")
 
     def _check(self, function: Callable[[str, Any], object], *names: str) -> None:
         """Check the values of options by a function; options whose default is `None` may be `None`."""
@@ -305,11 +305,11 @@ class EvaluatorOptions:
                 f"env_processes={processes.number} for a list of envs; leave it out, or pass one env source"
             )
         sources, n = [*map(source_of, env)], len(env)
-        lends = {source.is_instance for source in sources}
-        if len(lends) != 1:
+        instances = {source.is_instance for source in sources}
+        if len(instances) != 1:
             raise ValueError("env is an empty list, or one of instances and of things to build; name envs of one kind")
         size = self.num_envs or n
-        if size % n or (True in lends and size != n):
+        if size % n or (True in instances and size != n):
             raise ValueError(f"num_envs={size} for a list of {n} envs; take a multiple of {n}, or {n} for instances")
         turns = cycle(sources)
 
@@ -317,7 +317,7 @@ class EvaluatorOptions:
             source = next(turns)
             return source.env if source.is_instance else make_env(source)
 
-        return Source(make, {}, size, "num_envs", owned_by_user=True in lends, keep_float64=self.keep_float64)
+        return Source(make, {}, size, "num_envs", owned_by_user=True in instances, keep_float64=self.keep_float64)
 
     def for_workers(self, policy: Any) -> EvaluatorOptions:
         """Return the options that travel to workers, with this policy and without the options of the driver."""

@@ -18,7 +18,7 @@ from swath.evaluation.options import EvaluatorOptions
 from swath.evaluation.result import EvalResult
 from swath.evaluation.service import EvaluationService, ServiceOwner
 from swath.evaluation.workers import PUBLIC, EvalWorkers
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.options import count
 from swath.workers.ray.backend import registered
 
@@ -210,7 +210,7 @@ class RayEvalWorker(ServiceOwner):
         if self._address is not None:
             with suppress(ValueError):  # the actor is gone, and its results with it
                 reference = registered(*self._address).mark_read.remote(self._driver_id)
-                import_optional("ray", extra="ray", purpose="for RayEvalWorker").wait([reference], timeout=ANSWER_S)
+                import_extra("ray", extra="ray", purpose="for RayEvalWorker").wait([reference], timeout=ANSWER_S)
 
     def __repr__(self) -> str:
         """Return a status line, without a call of the actor."""

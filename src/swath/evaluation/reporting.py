@@ -97,15 +97,13 @@ class BestWeights:
         """
         if not result[self._key] > self.reward:
             return
-        tensors = dict[str, Any]()
+        flat = dict[str, Any]()
         for model_id, state in weights().items():
             for name, value in state.items():
                 full = name if model_id == POLICY else f"{model_id}::{name}"
                 is_dict = isinstance(value, Mapping)
-                tensors |= {f"{full}.{key}": part for key, part in value.items()} if is_dict else {full: value}
-        save_tensors(
-            self._weights, {name: value.detach().cpu().clone().contiguous() for name, value in tensors.items()}
-        )
+                flat |= {f"{full}.{key}": part for key, part in value.items()} if is_dict else {full: value}
+        save_tensors(self._weights, {name: value.detach().cpu().clone().contiguous() for name, value in flat.items()})
         with replace_atomically(self._result) as draft:
             draft.write_text(result.to_json())
         self.reward = float(result[self._key])

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from tensordict import TensorDict
 
 from swath import seeds
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.report.atomic import replace_atomically
 from swath.rollout.hosts.base import Seeding
 
@@ -45,7 +45,7 @@ _ABOUT = ("step", "seeding", "stopped", "retries", "video_paths", "video_lengths
 FEWEST_PAIRS = 5  # for a verdict
 _ADVICE = "compare(..., paired=False) resamples the two sides apart"
 
-NO_SEED = -1  # of an episode without a seed
+NO_SEED = -1  # the seed of an episode without one
 
 # The fields of an episode, in this order.
 COLUMNS = {"returns": np.float64, "lengths": np.int64, "terminated": np.bool_, "truncated": np.bool_, "seeds": np.int64}
@@ -125,7 +125,7 @@ class EvalResult(dict[str, Any]):
         Raises:
             ImportError: pandas is not installed; the message has the command that installs it.
         """
-        return import_optional("pandas", extra="pandas", purpose="for to_dataframe()").DataFrame(self._columns())
+        return import_extra("pandas", extra="pandas", purpose="for to_dataframe()").DataFrame(self._columns())
 
     def _columns(self) -> dict[str, NDArray[Any]]:
         """Return the columns `[N]` of the table of episodes."""
@@ -384,7 +384,7 @@ def levels(confidence: float, *sides: Side) -> tuple[float, float]:
         return (1.0 - confidence) / 2.0, (1.0 + confidence) / 2.0
     n = np.array([len(deviation) for deviation in deviations])
     second, third = (np.array([np.mean((deviation / scale) ** k) for deviation in deviations]) for k in (2, 3))
-    resampled, variance = second / n, second / (n - 1)  # of each side's mean: among resamples, and estimated
+    resampled, variance = second / n, second / (n - 1)  # variances of each side's mean: among resamples, estimated
     freedom = variance.sum() ** 2 / (variance**2 / (n - 1)).sum()  # Welch's; N - 1 for a single side
     reach = student(confidence, freedom) * math.sqrt(variance.sum() / resampled.sum())
     a = (third / n**2).sum() / resampled.sum() ** 1.5 / 6.0  # bias and acceleration

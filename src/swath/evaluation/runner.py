@@ -271,7 +271,7 @@ class EpisodeLimit(StepLimit):
 
 
 def select_keys(host: Host, reward_keys: Any, done_keys: Any) -> list[keys.Key]:
-    """Have the host read these rewards and ends; the env's root done ends an episode in any case.
+    """Set the rewards and ends that the host reads; the env's root done always ends an episode.
 
     Args:
         host: the envs.

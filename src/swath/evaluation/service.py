@@ -276,12 +276,12 @@ class EvaluationService:
             if unknown := sorted(sources.keys() - options.schemes.keys()):
                 raise KeyError(f"weights for {unknown}, but weight_sync_schemes declare {sorted(options.schemes)}")
             sources = {model_id: source for model_id, source in sources.items() if options.schemes[model_id].sends}
-        sent = {
+        models = {
             model_id: snapshot_of(moments_of(source) if model_id != POLICY and has_moments(source) else source)
             for model_id, source in sources.items()
         }
         module = None if POLICY in sources else module_of(options.policy)
-        return ({POLICY: snapshot_of(module), **sent} if module and module.state_dict() else sent), bool(sent)
+        return ({POLICY: snapshot_of(module), **models} if module and module.state_dict() else models), bool(models)
 
     def _require_other_thread(self) -> None:
         if threading.current_thread() is self._thread:

@@ -1,4 +1,4 @@
-"""What lives in a worker of an evaluation: envs and a private policy, which play the requested episodes.
+"""A worker of an evaluation: envs and a private policy, which play the requested episodes.
 
     id | callable | instance | list ──▶ S slots of one host, without updates of running statistics ─┐
     policy | factory ──▶ private copy, in eval mode ────────────────────────────────────────────────┴▶ EvalWorker
@@ -156,7 +156,7 @@ def join_trajectories(batches: Iterable[TensorDictBase], layout: TrajFormat) -> 
 
 
 class Film:
-    """Renders after each step of episodes 0 … k-1.
+    """Records the frame after each step of episodes 0 … k-1.
 
     Args:
         num_episodes: k, how many episodes to film.
@@ -227,7 +227,7 @@ class Report:
 
     Attributes:
         complete: number of complete episodes of the evaluation.
-        over: whether the worker has played its part; only then the other fields are set.
+        is_over: whether the worker has played its part; only then the other fields are set.
         seconds: spent on the round.
         seeding: how far seeds reach.
         version: version of the weights that acted.
@@ -240,7 +240,7 @@ class Report:
     """
 
     complete: int
-    over: bool = False
+    is_over: bool = False
     seconds: float = 0.0
     seeding: Seeding = "none"
     version: int = 0
@@ -333,7 +333,7 @@ class EvalWorker(Member):
         self._env_weights: dict[str, Snapshot] = {}
         self._version = 0
         self._evaluation = self._finished = ("", 0)  # the running one, and the last complete one
-        self._unread: Report | None = None  # of the last complete one, if it is a rollout
+        self._unread: Report | None = None  # the report of the last complete rollout
         self._newest: dict[str, int] = {}  # evaluation by driver
         self._run: EvaluationRun | None = None
         self._misfit: Exception | None = None
@@ -393,7 +393,7 @@ class EvalWorker(Member):
             raise Superseded("the rollout was given up for a later submit of another handle; submit it again")
         if (misfit := self._misfit) is not None:
             self._misfit = None
-            return Report(0, over=True, misfit=misfit)
+            return Report(0, is_over=True, misfit=misfit)
         with self.env_lock:
             try:
                 if self._failed:
@@ -405,7 +405,7 @@ class EvalWorker(Member):
                 self._failed, self._run = True, None
                 raise
         report = self._report(run, episodes)
-        if report.over and request.per_slot and evaluation != self._finished:
+        if report.is_over and request.per_slot and evaluation != self._finished:
             self._finished, self._unread = evaluation, report
         return report
 
@@ -420,7 +420,7 @@ class EvalWorker(Member):
             if self._unread is None:
                 return Report(0)
         unread, self._unread = self._unread, None
-        return unread or Report(0, over=True)
+        return unread or Report(0, is_over=True)
 
     def mark_read(self, driver: str) -> None:
         """Forget the unread rollout if this driver has requested it and has read it, or requests another one."""
@@ -428,7 +428,7 @@ class EvalWorker(Member):
             self._unread = None
 
     def dump(self, step: int, write: bool) -> list[str]:
-        """Write what the recorders of this worker's envs have recorded; return failures in words.
+        """Write the recordings of this worker's envs; return descriptions of failures.
 
         Args:
             step: the training step of the files.
@@ -569,7 +569,7 @@ class EvalWorker(Member):
             return Report(len(runner.rows))
         return Report(
             len(runner.rows),
-            over=True,
+            is_over=True,
             seconds=run.seconds,
             seeding=runner.seeding,
             version=self._version,

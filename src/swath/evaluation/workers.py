@@ -1,4 +1,4 @@
-"""The workers of an evaluator: they are brought up, get weights, and play rounds of episodes, over many evaluations.
+"""The workers of an evaluator, which start, get weights, and play rounds of episodes for many evaluations.
 
     perform ─▶ bring up ─▶ weights ─▶ a round, requested of every worker ─▶ … ─▶ PlayedRounds
                  ▲                       │ the reply is not over: the worker gets the same request again
@@ -85,7 +85,7 @@ class EvalWorkers:
         self._group: WorkerGroup | None = None
         self._weights: tuple[Mapping[str, Snapshot], int] = {}, 0  # the newest by model id, and their version
         self._is_cancelled: Callable[[], bool] = lambda: False
-        self._until = 0.0
+        self._deadline = 0.0
         self.driver_id, self._evaluations = uuid4().hex, 0
         self._closed = self.is_up = False
         self._losses = self._earlier_restarts = 0
@@ -123,7 +123,7 @@ class EvalWorkers:
             Exception: code of the user raised it.
         """
         self._evaluations += 1
-        options, played, stopped = self._options, PlayedRounds(), None
+        options, rounds, stopped = self._options, PlayedRounds(), None
         episodes = range(n := options.num_trajectories)
         with self._session(lambda: queued.cancelled):
             self._bring_up()
@@ -136,19 +136,19 @@ class EvalWorkers:
                     self._publish(before, queued.policy_version)
                     raise misfit
                 for report in reports.values():
-                    played.rows |= report.rows
-                    played.reports.append(report)
-                played.seconds += max(report.seconds for report in reports.values())
-                stopped = options.stop_reason(episodes_of(played.rows)["returns"], request.seed)
+                    rounds.rows |= report.rows
+                    rounds.reports.append(report)
+                rounds.seconds += max(report.seconds for report in reports.values())
+                stopped = options.stop_reason(episodes_of(rounds.rows)["returns"], request.seed)
                 episodes = range(episodes.stop, episodes.stop + n)
-            played.stopped, played.retries = stopped, self._losses
+            rounds.stopped, rounds.retries = stopped, self._losses
             recorded = [worker for worker, report in reports.items() if report.records]
             try:
                 for failures in self._call("dump", request.step, options.dump_video, workers=recorded).values():
-                    played.unwritten += failures
+                    rounds.unwritten += failures
             except (FleetFailed, WorkerLost, WorkerLate) as error:
-                played.unwritten.append(f"recorders did not come to an end: {error}")
-        return played
+                rounds.unwritten.append(f"recorders did not come to an end: {error}")
+        return rounds
 
     def fetch_unread(self, queued: QueuedEvaluation) -> tuple[EvalRequest, PlayedRounds] | None:
         """Wait for the rollout that a shared worker plays for any driver, and return it.
@@ -183,12 +183,12 @@ class EvalWorkers:
             return states
 
     def wake(self) -> None:
-        """Have `perform`, in another thread, check whether its evaluation was cancelled."""
+        """Wake `perform`, in another thread, so that it checks whether its evaluation was cancelled."""
         if (group := self._group) is not None:
             group.fleet.wake()
 
     def close(self, timeout: float, *, end_shared: bool = True) -> None:
-        """Close the envs where they live and end the workers; log what closing raises. Also during `perform`.
+        """Close the envs where they live and end the workers; log exceptions. May be called during `perform`.
 
         Args:
             timeout: time limit in seconds.
@@ -242,7 +242,7 @@ class EvalWorkers:
     @contextmanager
     def _session(self, is_cancelled: Callable[[], bool] = lambda: False) -> Iterator[None]:
         """Call workers within; at the end wait briefly for unanswered calls, and end workers that are stuck."""
-        self._is_cancelled, self._losses, self._until = is_cancelled, 0, monotonic() + self._options.timeout_s
+        self._is_cancelled, self._losses, self._deadline = is_cancelled, 0, monotonic() + self._options.timeout_s
         try:
             yield
         except FleetFailed as failure:
@@ -253,7 +253,7 @@ class EvalWorkers:
             if (group := self._group) is not None:
                 group.drop()
                 with suppress(WorkerLate):  # late workers are ended below
-                    if tickets := [request.ticket for request in group.pending]:  # else the fleet may be closed
+                    if tickets := [request.ticket for request in group.pending]:  # otherwise the fleet may be closed
                         group.fleet.wait_for_all(tickets, GRACE_S)
                 for name in [request.name for request in group.pending if not request.ticket.done]:
                     message = f"{name} was ended: it is stuck in code of the user"
@@ -296,7 +296,7 @@ class EvalWorkers:
             if isinstance(failed, PlacementFailed):
                 failed.add_note("ask for less (num_gpus=0, say), or free some; the next evaluation asks again")
             raise
-        self.is_up, self._until = True, monotonic() + self._options.timeout_s
+        self.is_up, self._deadline = True, monotonic() + self._options.timeout_s
 
     def _discard(self, fleet: Fleet) -> None:
         fleet.close(0.0)
@@ -328,16 +328,16 @@ class EvalWorkers:
         group, timeout, replies = self._group, self._options.timeout_s, dict[int, Any]()
         assert group is not None
         called = group.fleet.statuses() if workers is None else workers
-        while missing := [index for index in called if not getattr(replies.get(index), "over", index in replies)]:
+        while missing := [index for index in called if not getattr(replies.get(index), "is_over", index in replies)]:
             membership, busy = group.fleet.event_count, {request.worker for request in group.open_requests()}
             for worker in group.fleet.up.keys() & {*missing} - busy:
                 group.request(worker, method, *args)
             requests = group.open_requests()
-            group.wait(requests, self._is_cancelled, membership, max(0.0, self._until - monotonic()))
+            group.wait(requests, self._is_cancelled, membership, max(0.0, self._deadline - monotonic()))
             if self._is_cancelled():
                 raise Closed("the evaluation was cancelled")
             answered = [request for request in requests if request.answered]
-            if not answered and monotonic() >= self._until:
+            if not answered and monotonic() >= self._deadline:
                 if group.fleet.up.keys() >= {*missing}:
                     late = tuple(sorted({request.worker for request in requests}))
                     progress = (
@@ -346,7 +346,7 @@ class EvalWorkers:
                     advice = "they are replaced where they are stuck; give more time, fewer episodes, or max_steps"
                     text = f"the evaluation took longer than timeout_s={timeout:g}, with {progress}; {advice}"
                     raise WorkerLate(text, workers=late, deadline=timeout)
-                self._until = monotonic() + timeout  # restarting workers have their own deadlines
+                self._deadline = monotonic() + timeout  # restarting workers have their own deadlines
             for request in answered:
                 group.settle(request)
                 group.close(request)
@@ -364,7 +364,7 @@ class EvalWorkers:
         self._losses += 1
         if self._losses > self._options.retries:
             raise request.ticket.error or WorkerLost(f"{request.name} could not take its weights")
-        self._until = monotonic() + self._options.timeout_s
+        self._deadline = monotonic() + self._options.timeout_s
 
 
 def _close(worker: EvalWorker) -> None:

@@ -426,8 +426,8 @@ def worker_facts(
     statuses, of_workers = fleet.statuses(), dict[str, Any]()
     for worker, values in numbers.items():
         prefix, state = f"worker_{first + worker}", "closed" if closed else statuses[worker].summary
-        named = zip(("frames", "life", "policy_version", "staleness"), values, strict=True)
-        of_workers |= {f"{prefix}/{name}": value for name, value in named} | {f"{prefix}/state": state}
+        facts = zip(("frames", "life", "policy_version", "staleness"), values, strict=True)
+        of_workers |= {f"{prefix}/{name}": value for name, value in facts} | {f"{prefix}/state": state}
     present = [values for worker, values in numbers.items() if statuses[worker].phase != "gone"]
     together = {
         "policy_version_min": min((version for _, _, version, _ in present), default=0),

@@ -55,19 +55,19 @@ class Categorical(nn.Module):
         """Return the largest of the logits with Gumbel noise, which is distributed as the softmax."""
         log_probs = out.log_softmax(-1)
         noise = torch.empty_like(log_probs).exponential_().log_()
-        return self._at(log_probs, noise.sub_(log_probs).argmin(-1, keepdim=True))
+        return self._gather(log_probs, noise.sub_(log_probs).argmin(-1, keepdim=True))
 
     def mode(self, out: Tensor) -> tuple[Tensor, Tensor]:
         """Return the action of the largest logit."""
         log_probs = out.log_softmax(-1)
-        return self._at(log_probs, log_probs.argmax(-1, keepdim=True))
+        return self._gather(log_probs, log_probs.argmax(-1, keepdim=True))
 
     def kl(self, out: Tensor, other: Tensor) -> Tensor:
         """Return the Kullback-Leibler divergence `[*B]` of the distribution of `out` from the other one."""
         log_probs = out.log_softmax(-1)
         return (log_probs.exp() * (log_probs - other.log_softmax(-1))).sum(-1)
 
-    def _at(self, log_probs: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
+    def _gather(self, log_probs: Tensor, index: Tensor) -> tuple[Tensor, Tensor]:
         action = index.squeeze(-1)
         return action + self.start if self.start else action, log_probs.gather(-1, index).squeeze(-1)
 

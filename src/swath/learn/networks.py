@@ -159,7 +159,7 @@ class ValueNet(nn.Module):
 # Encoders of observations of any served space into one vector of features
 
 _SMALLEST_VARIANCE, _LIMIT = 1e-8, 10.0
-_MAX_FACTOR = 4.0  # beyond it the feature was nearly constant before, so that networks have learnt nothing of it
+_MAX_FACTOR = 4.0  # a larger factor means a feature that was nearly constant before
 
 Change: TypeAlias = tuple[Tensor, Tensor]
 """Factor and offset `[D]`: the old features are `factor * features + offset`."""

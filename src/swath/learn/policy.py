@@ -1,4 +1,4 @@
-"""The policy of networks that a collector calls and a learner improves, and the default one for an env's spaces.
+"""A policy of networks, which a collector calls and a learner improves, and its default for an env's spaces.
 
 ```
  observation entries ──▶ encoder ──▶ features ─┬─▶ network ──▶ mask ──▶ head ──▶ action, log-probability

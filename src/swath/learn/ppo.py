@@ -82,12 +82,12 @@ class LearnerConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for names, expected, fits in _RULES:
+        for names, expected, is_valid in _RULES:
             for name in names.split():
                 value = getattr(self, name)
                 if value is None and name in ("total_frames", "clip_value"):
                     continue
-                if isinstance(value, bool) or not isinstance(value, Real) or not fits(value):
+                if isinstance(value, bool) or not isinstance(value, Real) or not is_valid(value):
                     raise ValueError(f"LearnerConfig: {name}={value!r} must be {expected}")
 
     def remaining(self, frames: int) -> float:

@@ -1,1 +1,1 @@
-"""What a run shows and leaves behind: metric sinks, progress, plots, video."""
+"""Output of a run: metric sinks, progress, plots, video, checkpoints, datasets."""

@@ -35,7 +35,7 @@ def replace_atomically(path: str | Path, *, folder: bool = False) -> Iterator[Pa
     draft = target.with_name(f".{target.stem}.{os.getpid()}.tmp{target.suffix}")
     owner = Owner()
     draft.mkdir() if folder else draft.touch()
-    mode = draft.stat().st_mode  # of the user's umask; some writers create files that only the user can read
+    mode = draft.stat().st_mode  # follows the user's umask; some writers create files that only the user can read
     with try_lock(draft):
         try:
             yield draft

@@ -20,7 +20,7 @@ from typing import Any, Self
 import torch
 from tensordict import TensorDict, TensorDictBase, is_leaf_nontensor
 
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.keys import DONE, NEXT, as_tuple
 from swath.report.atomic import remove, remove_drafts, replace_atomically
 from swath.report.checkpoint import bytes_of
@@ -62,7 +62,7 @@ class Memmap:
         """
         try:
             layout = TensorDict(dict(entries), [len(next(iter(entries.values())))]).memmap_like(draft)
-        except RuntimeError as error:  # of torch, if a file cannot be created
+        except RuntimeError as error:  # torch cannot create a file
             raise OSError(f"{draft} could not be written: {error}") from error
         index = {}
         for key, entry in entries.items():
@@ -99,8 +99,8 @@ class Parquet:
     name, suffix = "parquet", ".parquet"
 
     def __init__(self) -> None:
-        self._arrow = import_optional("pyarrow", extra="datasets", purpose="for .parquet files")
-        self._files = import_optional("pyarrow.parquet", extra="datasets", purpose="for .parquet files")
+        self._arrow = import_extra("pyarrow", extra="datasets", purpose="for .parquet files")
+        self._files = import_extra("pyarrow.parquet", extra="datasets", purpose="for .parquet files")
 
     def write(self, entries: Entries, draft: Path) -> None:
         """Write the entries of a part into a file."""
@@ -395,7 +395,7 @@ class DatasetWriter(Dataset):
             TypeError: an entry is no tensor: datasets hold no values that need pickling.
         """
         entries, name = _tensors_of(rows), self._next_name
-        remove(self.path / name)  # of an append that failed before the manifest
+        remove(self.path / name)  # a failed append may have left it
         with replace_atomically(self.path / name, folder=not self._storage.suffix) as draft:
             self._storage.write(entries, draft)
             paths = {file: name / file.relative_to(draft) for file in (draft, *draft.rglob("*")) if file.is_file()}

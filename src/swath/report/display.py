@@ -123,7 +123,7 @@ class Display:
                 self._print_stats()
         elif self._live.is_started:
             self._live.update(self._view(""))
-            self._live.stop()  # which draws it
+            self._live.stop()  # draws the last view
 
     def _start(self) -> Live:
         self._width = self._console.width
@@ -158,7 +158,7 @@ def stats_lines(stats: Mapping[str, Any], losses: Mapping[str, float]) -> list[s
     seconds, waiting = stats.get("seconds", 0.0), stats.get("seconds_waiting", 0.0)
     of_total = f" of {total:,} frames ({100 * min(frames / total, 1):.0f} %)" if total else " frames"
     remaining = f", {duration(max(total - frames, 0) / fps)} left" if total and fps else ""
-    activity = "waiting" if "workers" in stats else "collecting"  # without workers a draw collects itself
+    activity = "waiting" if "workers" in stats else "collecting"  # without workers the draw itself collects
     evaluating = stats.get("seconds_evaluating")
     evaluation = f", evaluating {100 * evaluating / seconds:.0f} %" if seconds and evaluating else ""
     weights = f"version {stats.get('policy_version', 0):,}"

@@ -19,7 +19,7 @@ from pathlib import Path
 from queue import Full, Queue
 from typing import Any, Protocol, TextIO
 
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.report.atomic import replace_atomically
 
 FRAMES, EXPERIMENT = "frames", "swath"
@@ -156,7 +156,7 @@ def draw_curve(path: str | Path, metrics: str | Path, training: str, evaluation:
     Raises:
         ImportError: matplotlib is not installed; the message names the extra.
     """
-    import_optional("matplotlib", extra="plot", purpose="to draw the learning curve")
+    import_extra("matplotlib", extra="plot", purpose="to draw the learning curve")
     from matplotlib.figure import Figure  # noqa: PLC0415  an extra, and slow to import
 
     names = [FRAMES, training, evaluation, f"{evaluation}_ci_low", f"{evaluation}_ci_high"]
@@ -195,7 +195,7 @@ class TensorBoardSink:
     """
 
     def __init__(self, folder: str | Path, resume_at: int | None = None) -> None:
-        import_optional("tensorboard", extra="tensorboard", purpose="to write TensorBoard events")
+        import_extra("tensorboard", extra="tensorboard", purpose="to write TensorBoard events")
         from torch.utils.tensorboard import SummaryWriter  # noqa: PLC0415  an extra, and slow to import
 
         self._writer = SummaryWriter(str(folder), purge_step=None if resume_at is None else resume_at + 1)
@@ -318,7 +318,7 @@ class WandbSink:
         name: str | None = None,
         mode: str | None = None,
     ) -> None:
-        wandb = import_optional("wandb", extra="wandb", purpose="to write to Weights & Biases")
+        wandb = import_extra("wandb", extra="wandb", purpose="to write to Weights & Biases")
         file = Path(folder) / "wandb-run-id"
         options = {"project": project or os.environ.get("WANDB_PROJECT", "swath"), "name": name, "mode": mode}
         if run_id := read_run_id(file, resume_at):
@@ -374,7 +374,7 @@ class MlflowSink:
         name: str | None = None,
         tracking_uri: str | None = None,
     ) -> None:
-        mlflow = import_optional("mlflow", extra="mlflow", purpose="to write to MLflow")
+        mlflow = import_extra("mlflow", extra="mlflow", purpose="to write to MLflow")
         self._metric: Any = import_module("mlflow.entities").Metric
         self._error: type[Exception] = import_module("mlflow.exceptions").MlflowException
         file = Path(folder) / "mlflow-run-id"
@@ -437,9 +437,7 @@ class PrometheusSink:
     """
 
     def __init__(self, port: int = PORT, addr: str = LOCAL) -> None:
-        self._client = import_optional(
-            "prometheus_client", extra="prometheus", purpose="to serve metrics to Prometheus"
-        )
+        self._client = import_extra("prometheus_client", extra="prometheus", purpose="to serve metrics to Prometheus")
         self._registry = self._client.CollectorRegistry()
         self._gauges: dict[str, Any] = {}
         try:

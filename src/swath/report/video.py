@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.report.atomic import replace_atomically
 
 CODING = "-an -c:v libx264 -pix_fmt yuv420p -crf 20 -movflags +faststart -vf pad=ceil(iw/2)*2:ceil(ih/2)*2"
@@ -42,7 +42,7 @@ class VideoWriter(ExitStack):
     def __init__(self, path: str | Path, fps: float = 30.0) -> None:
         super().__init__()
         self.path, self.fps, self.frames = path, fps, 0
-        self._ffmpeg: str = import_optional("imageio_ffmpeg", extra="video", purpose="to write videos").get_ffmpeg_exe()
+        self._ffmpeg: str = import_extra("imageio_ffmpeg", extra="video", purpose="to write videos").get_ffmpeg_exe()
         self._size = (0, 0)
 
     def write(self, frame: NDArray[Any]) -> None:

@@ -36,8 +36,8 @@ from swath.rollout.memory import (
     as_tensor,
     concatenate,
     contiguous,
+    convert,
     empty,
-    like,
     to_cpu,
     unset_flags,
     zeros_like,
@@ -89,8 +89,8 @@ class Flags:
                 self.void((), t)
                 self.valid[:, t] = ~unread.void
         elif ends.envs.size:  # a view of the column takes a third of the time
-            self.terminated[:, t][ends.envs] = like(ends.terminated, self.terminated)
-            self.truncated[:, t][ends.envs] = like(ends.truncated, self.truncated)
+            self.terminated[:, t][ends.envs] = convert(ends.terminated, self.terminated)
+            self.truncated[:, t][ends.envs] = convert(ends.truncated, self.truncated)
         if step.void:
             self.void(step.void, t)
         if step.truncated_before and t == 0:
@@ -143,7 +143,7 @@ class Rows(Flags):
 
     @property
     def next_observation(self) -> Leaves:
-        """Return what the steps led to, one new array per observation leaf."""
+        """Return the observations after the steps, one new array per leaf."""
         finals = self.final or [None] * len(self.observation)
         return [*map(self._next_leaf, self.observation, self.last_observation, finals)]
 
@@ -162,7 +162,7 @@ class Rows(Flags):
 
     def add_finals(self, envs: Any, steps: Any, final: Leaves) -> None:
         """Add observations `[n, …]` to which steps of envs have led, and which are not in their next rows."""
-        envs, steps = (like(part, self.reward) if isinstance(part, np.ndarray) else part for part in (envs, steps))
+        envs, steps = (convert(part, self.reward) if isinstance(part, np.ndarray) else part for part in (envs, steps))
         if self.ends_at is not None:
             envs, steps = concatenate([self.ends_at[0], envs]), concatenate([self.ends_at[1], steps])
             final = [*map(concatenate, zip(self.final, final, strict=True))]
@@ -235,7 +235,7 @@ class Buffer:
         self._n_envs, self._n_observed, self._n_outputs = len(observation[0]), len(observation), len(outputs)
         self._allows_missing = final_observation == "missing"
         self._example, self._on_device = observation, isinstance(observation[0], torch.Tensor)
-        reward = like(np.empty(self._n_envs, np.float32), observation[0])
+        reward = convert(np.empty(self._n_envs, np.float32), observation[0])
         # Observations of tensors are new in each step, and stacked at the end.
         self._info_reader, info_keys = infos, () if infos is None else infos.keys
         self._like = [*(() if self._on_device else observation), *outputs, *[reward] * len(info_keys), reward]
@@ -311,9 +311,9 @@ class Buffer:
     def _set_finals(self, rows: Rows) -> None:
         """Set the true last observations of episodes that ended; waits for the device."""
         ended = rows.last
-        if rows.ends_at is not None:  # of episodes that were given up when the simulator failed
+        if rows.ends_at is not None:  # episodes were given up when the simulator failed
             ended[rows.ends_at] = False
-        sent = [(t, ends.final) for t, ends in self._finals if ends.final is not None]
+        finals = [(t, ends.final) for t, ends in self._finals if ends.final is not None]
         if any(ends.final is None or ends.sent is not None for _, ends in self._finals):
             hidden, missing = [t for t, _ in self._finals], zeros_like(ended)
             missing[:, hidden] = ended[:, hidden] & ~torch.stack([ends.has_final for _, ends in self._finals], 1)
@@ -322,10 +322,10 @@ class Buffer:
             elif bool(missing.any()):
                 raise no_final_observation()
             ended = ended & ~missing
-        if sent:
-            steps = torch.tensor([t for t, _ in sent], device=ended.device)
+        if finals:
+            steps = torch.tensor([t for t, _ in finals], device=ended.device)
             positions, envs = ended[:, steps].T.nonzero(as_tuple=True)
-            columns = zip(*[final for _, final in sent], strict=True)
+            columns = zip(*[final for _, final in finals], strict=True)
             rows.add_finals(envs, steps[positions], [torch.stack(column)[positions, envs] for column in columns])
 
     def _room(self, place: int) -> Any:
@@ -404,11 +404,11 @@ class TensorDictRows(Flags):
     def blank_from(self, n_steps: int) -> None:
         """Fill rows from step `n_steps` on with zeros, and mark them as no transitions."""
         if self.steps:
-            like = self._tensordict(self.steps[-1])
+            template = self._tensordict(self.steps[-1])
         else:
-            like, device = self.spec.host.zero_step(), self._example.device
-            like = (like.clear_device_() if device is None else like.to(device)).update(self._example)
-        blank = like.apply(torch.zeros_like, filter_empty=False)
+            template, device = self.spec.host.zero_step(), self._example.device
+            template = (template.clear_device_() if device is None else template.to(device)).update(self._example)
+        blank = template.apply(torch.zeros_like, filter_empty=False)
         self._stacked = None
         del self.steps[n_steps:]
         for _ in range(n_steps, self.reward.shape[1]):
@@ -463,7 +463,7 @@ class TensorDictBuffer:
             return
         rows.reward[:, t] = step.reward
         rows.mark(t, step)
-        if ends.truncated.any():  # perhaps by a limit that the loop counts
+        if ends.truncated.any():  # the loop may have counted a limit
             n, flags = len(rows.reward), [root.get(under_next(key)) for key in rows.spec.done_keys]
             done = torch.stack([flag.reshape(n, -1).any(1) for flag in flags]).any(0).cpu().numpy()
             rows.truncate(ends.envs[ends.truncated & ~done[ends.envs]], t)

@@ -29,8 +29,8 @@ def as_array(leaf: Any) -> Array:
     return array
 
 
-def like(leaf: Any, memory: Any) -> Any:
-    """Return the numbers of an array in the memory of another leaf."""
+def convert(leaf: Any, memory: Any) -> Any:
+    """Convert an array to the kind and the device of another leaf."""
     return torch.from_numpy(leaf).to(memory.device) if isinstance(memory, torch.Tensor) else leaf
 
 

@@ -154,7 +154,7 @@ class Plans:
 
     @property
     def status(self) -> str:
-        """Return `"on"`, or what stands in the way of a plan; `""` for plain policies of envs that give arrays."""
+        """Return `"on"`, or the reason for no plan; `""` for plain policies of envs that give arrays."""
         if self._status == "on" or self._bound.planned is None:
             return self._status
         reason = self._bound.reason_for_no_plan
@@ -191,7 +191,7 @@ class Plans:
 
 
 def try_plan(host: Host, make: Callable[[], T]) -> tuple[T | None, str]:
-    """Return a plan and `"on"`, or `None` and what stands in the way, which is logged.
+    """Return a plan and `"on"`, or `None` and the reason, which is logged.
 
     Args:
         host: the host of the envs.
@@ -284,7 +284,7 @@ def planned_buffer(
 
 
 def status_of_env(host: Host) -> str:
-    """Return `"on"`, or what stands in the way of a plan of the env; `""` for envs that give arrays.
+    """Return `"on"`, or the reason why the env has no plan; `""` for envs that give arrays.
 
     Raises:
         Exception: what the env raised.
@@ -299,7 +299,7 @@ def status_of_env(host: Host) -> str:
 
 
 def require_known_policy(policy: Any, bound: TensorDictPolicy) -> None:
-    """Check that a policy reads and writes nothing that a plan does not know.
+    """Check that a plan knows all entries that a policy reads and writes.
 
     Raises:
         NoPlan: it does.

@@ -12,7 +12,7 @@ _MODES: dict[str, PlansMode] = {"": "on", "1": "on", "0": "off", "check": "check
 
 
 class NoPlan(Exception):  # noqa: N818  no error
-    """An env or a policy has no plan; the message says what stands in the way."""
+    """An env or a policy has no plan; the message has the reason."""
 
 
 def plans_mode() -> PlansMode:

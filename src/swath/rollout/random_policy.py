@@ -1,4 +1,4 @@
-"""Random actions, uniform over any action space, without a policy or in place of one."""
+"""Random actions, uniform over any action space."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from swath.rollout.spaces import Array, Leaves, action_leaves
 
 
 class RandomPolicy:
-    """Uniform over the action space, by torch's global generator.
+    """A policy that draws actions uniformly from an action space, by torch's global generator.
 
     Unbounded sides of a Box are drawn as gymnasium does: normal if both are open, exponential if one is. An observation
     entry `"action_mask"` `[*B, n]` restricts a Discrete action to its non-zero entries; for a MultiDiscrete action the

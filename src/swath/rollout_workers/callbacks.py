@@ -1,4 +1,4 @@
-"""Callbacks: methods of the user's that are called at events in a worker, a policy or a set."""
+"""Callbacks: methods of the user that are called at events in a worker, a policy or a set."""
 
 from __future__ import annotations
 

@@ -49,7 +49,7 @@ class Filter(ABC):
             return deepcopy(self)
 
     def sync(self, other: Any) -> None:  # noqa: B027
-        """Become a copy of another filter of the same kind."""
+        """Copy the state of another filter of the same kind."""
 
     def reset_buffer(self) -> None:  # noqa: B027
         """Empty the buffer; the statistics stay."""
@@ -123,7 +123,7 @@ class RunningStat:
         return self.mean_array.shape
 
     def push(self, x: Any) -> None:
-        """Add one value; `push_batch` says what it raises."""
+        """Add one value; raise as `push_batch` does."""
         self.push_batch(np.asarray(x)[None])
 
     def push_batch(self, x: Any) -> None:
@@ -227,7 +227,7 @@ class MeanStdFilter(Filter):
             map_nest(lambda stat, new: stat and stat.update(new, with_delta=with_buffer), self.running_stats, new_stats)
 
     def sync(self, other: MeanStdFilter) -> None:
-        """Become a copy of the other filter."""
+        """Copy the state of the other filter."""
         with _LOCK:
             vars(self).update(vars(other.copy()))
 
@@ -358,7 +358,7 @@ class FilterManager:
             for policy_id, filter_ in filters.items():
                 if policy_id in merged:
                     merged[policy_id].apply_changes(filter_)
-                else:  # of a policy that only remote workers have
+                else:  # only remote workers have this policy
                     merged[policy_id] = filter_
         if update_remote:
             worker_set.send_filters(copy_filters(merged), timeout_seconds)

@@ -77,7 +77,7 @@ class PerfStats:
     """
 
     def __init__(self) -> None:
-        self._steps, self._since, self.is_timing = 0, 0.0, False
+        self._steps, self._lap_start, self.is_timing = 0, 0.0, False
         self._seconds = dict.fromkeys(get_args(Part), 0.0)
 
     def step(self) -> None:
@@ -85,13 +85,13 @@ class PerfStats:
         self.is_timing = self._steps % EVERY == 0
         self._steps += 1
         if self.is_timing:
-            self._since = time.perf_counter()
+            self._lap_start = time.perf_counter()
 
     def lap(self, part: Part) -> None:
         """Add the time since the last lap to this part; call it only in a step that is timed."""
         now = time.perf_counter()
-        self._seconds[part] += now - self._since
-        self._since = now
+        self._seconds[part] += now - self._lap_start
+        self._lap_start = now
 
     def get(self) -> dict[str, float]:
         """Return mean milliseconds per step by part, `mean_…_ms`; 0 for a part that was never timed."""
@@ -150,23 +150,18 @@ def summarize_episodes(
     new = sum(not episode.episode_faulty for episode in (episodes if new_episodes is None else new_episodes))
     rewards = [episode.episode_reward for episode in complete]
     lengths = [episode.episode_length for episode in complete]
-    by_policy = _collect_lists({policy: reward} for e in complete for (_, policy), reward in e.agent_rewards.items())
-    hist_data = _collect_lists(
-        {name: value} for e in complete for name, values in e.hist_data.items() for value in values
-    )
+    by_policy = _group({policy: reward} for e in complete for (_, policy), reward in e.agent_rewards.items())
+    hist_data = _group({name: value} for e in complete for name, values in e.hist_data.items() for value in values)
     custom = {
         name: [value for value in values if not np.any(np.isnan(value))]
-        for name, values in _collect_lists(episode.custom_metrics for episode in complete).items()
+        for name, values in _group(episode.custom_metrics for episode in complete).items()
     }
     custom_metrics = {key: value for name, values in custom.items() for key, value in _summarise(name, values).items()}
     return {
         **_summarise("episode_reward", rewards),
         **_summarise("episode_return", rewards),
         **_summarise("episode_return_raw", [episode.episode_reward_raw for episode in complete]),
-        **{
-            f"policy_reward_{k}": {pid: float(reduce(values)) for pid, values in by_policy.items()}
-            for k, reduce in KINDS
-        },
+        **{f"policy_reward_{k}": {pid: float(fn(values)) for pid, values in by_policy.items()} for k, fn in KINDS},
         "episode_len_mean": float(np.mean(lengths)) if lengths else float("nan"),
         "episodes_timesteps_total": sum(lengths),
         "num_episodes": new,
@@ -179,15 +174,14 @@ def summarize_episodes(
             **{f"policy_{policy}_reward": values for policy, values in by_policy.items()},
         },
         "custom_metrics": custom if keep_custom_metrics else custom_metrics,
-        "episode_media": _collect_lists(episode.media for episode in complete),
+        "episode_media": _group(episode.media for episode in complete),
         "sampler_perf": {
-            name: float(np.mean(values))
-            for name, values in _collect_lists(episode.perf_stats for episode in complete).items()
+            name: float(np.mean(values)) for name, values in _group(episode.perf_stats for episode in complete).items()
         },
     }
 
 
-def _collect_lists(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
+def _group(parts: Iterable[Mapping[Any, Any]]) -> dict[Any, list[Any]]:
     """Collect the values of each name in lists."""
     lists: dict[Any, list[Any]] = {}
     for part in parts:

@@ -125,7 +125,7 @@ def make_multi_agent(env_name_or_creator: str | Callable[[Any], Any]) -> type[Mu
 class CompositeEnv(MultiAgentEnv):
     """An env built of other envs, which is over when no agent is left: terminated if every one did, else truncated."""
 
-    _terminated: dict[Hashable, bool]  # of the agents that have ended since the reset
+    _terminated: dict[Hashable, bool]  # terminated flags of agents that have ended since the reset
 
     def _flags(self, terminateds: ByAgent, truncateds: ByAgent) -> tuple[ByAgent, ByAgent]:
         """Return the flags of a step, with the flags of the whole env."""
@@ -280,7 +280,7 @@ class PettingZooEnv(PettingZooWrapper):
         return self._advance_to_next_agent()
 
     def _advance_to_next_agent(self) -> Step:
-        """Return what the next agent sees, and the last observations of agents that ended before it and are removed."""
+        """Return the next agent's observation, and the last ones of agents that ended earlier and are removed."""
         last, is_next = dict[Any, tuple[Any, ...]](), False
         while self.env.agents and not is_next:
             agent = self.env.agent_selection

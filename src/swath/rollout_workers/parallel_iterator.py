@@ -95,7 +95,7 @@ class ParallelIteratorWorker:
         except StopIteration:
             raise
         except BaseException:
-            self._par_iter_link()  # what has raised, a generator for instance, may be over
+            self._par_iter_link()  # a generator that has raised is over
             raise
 
     def par_iter_next_batch(self, batch_ms: float) -> list[Any]:

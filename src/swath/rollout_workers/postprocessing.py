@@ -26,7 +26,7 @@ from swath.rollout_workers.nests import as_array, map_nest
 
 @dataclass(frozen=True)
 class Estimator:
-    """How advantages are estimated.
+    """The method and parameters of the estimation of advantages.
 
     Attributes:
         gamma: discount.
@@ -88,10 +88,8 @@ def estimate(rewards: Any, values: Any, after: Any, ends: Array, estimator: Esti
     reward, after, end, gamma = _to_float64(rewards), _to_float64(after), torch.tensor(ends), estimator.gamma
     value = _to_float64(values) if estimator.use_critic else torch.zeros_like(reward)
     if estimator.use_gae:
-        no_terminated = torch.zeros_like(end)  # `after` is 0 already where the state reached is an end state
-        advantage = generalized_advantage(
-            reward, value, after, no_terminated, end, gamma=gamma, lmbda=estimator.lambda_
-        )
+        zeros = torch.zeros_like(end)  # `after` is 0 already where the state reached is an end state
+        advantage = generalized_advantage(reward, value, after, zeros, end, gamma=gamma, lmbda=estimator.lambda_)
         target = advantage + value
     else:
         returns = discounted_sum(reward + gamma * after * end, gamma * (~end).to(reward.dtype))
@@ -129,10 +127,8 @@ def compute_gae_for_sample_batch(
     """
     del other_agent_batches, episode  # they are part of the signature of `postprocess_trajectory`
     compute_bootstrap_value(sample_batch, policy)
-    last, estimator = np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1], Estimator.of(policy.config)
-    return compute_advantages(
-        sample_batch, last, estimator.gamma, estimator.lambda_, estimator.use_gae, estimator.use_critic
-    )
+    last, method = np.ravel(sample_batch[ColumnNames.VALUES_BOOTSTRAPPED])[-1], Estimator.of(policy.config)
+    return compute_advantages(sample_batch, last, method.gamma, method.lambda_, method.use_gae, method.use_critic)
 
 
 def compute_bootstrap_value(sample_batch: SampleBatch, policy: Any) -> SampleBatch:

@@ -1,4 +1,4 @@
-"""Processing between envs and policies: observations become arrays that networks take, actions become the envs'.
+"""Processing between envs and policies: observations become arrays for networks, actions become values for envs.
 
     env ──▶ Preprocessor ──▶ (filter) ──▶ policy ──raw action──▶ batch
                                             └──▶ unsquash (normalize_actions) ──▶ clip (clip_actions) ──▶ env
@@ -87,7 +87,7 @@ class VectorPreprocessor(Preprocessor):
         self._cuts = [0, *accumulate(spaces.flatdim(leaf.space) for leaf in self.leaves)]
         self._converters = [Converter(replace(leaf, dtype=np.dtype(np.float32))) for leaf in self.leaves]
         flat: Any = spaces.flatten_space(space)
-        with np.errstate(over="ignore"):  # what float32 cannot hold is unbounded
+        with np.errstate(over="ignore"):  # bounds beyond float32 become infinite
             processed: Any = spaces.Box(flat.low.astype(np.float32), flat.high.astype(np.float32), dtype=np.float32)
         processed.original_space = space
         self.observation_space = processed
@@ -178,7 +178,7 @@ def action_processor(space: Space, *, normalize: bool, clip: bool) -> Callable[[
 
 
 def answer_leaves(space: Space, *, normalize: bool) -> tuple[Leaf, ...]:
-    """Return the leaves of an action space in the dtypes of what policies answer.
+    """Return the leaves of an action space in the dtypes of policies' answers.
 
     A leaf has the dtype of its space, or int64 where counts from the lower bounds of a Box of integers exceed that.
 

@@ -164,7 +164,7 @@ class CollectionContract:
             for batch in collector:
                 copies.append(batch.clone())
                 for key, value in batch.items(include_nested=True, leaves_only=True):
-                    if key != VERSION:  # which may be an expanded scalar
+                    if key != VERSION:  # the version may be an expanded scalar
                         value.fill_(1)
         _same_common_part(checks.by_worker(copies), checks.by_worker([copy for _, copy in pairs]))
 

@@ -1,1 +1,1 @@
-"""How policy weights are named, checked, copied and brought to workers. Knows nothing of reinforcement learning."""
+"""Names, checks, copies and delivery of policy weights. Independent of reinforcement learning."""

@@ -62,7 +62,7 @@ class Channel:
         self._publications: dict[int | None, _Publication] = {None: self._newest}
         self._entries: dict[int | None, dict[str, tuple[int, Any]]] = {None: {}}
         self._built_at: dict[int, int] = {}  # serial numbers, of workers that keep the weights they were built with
-        self._sent: dict[int, tuple[int, _Publication]] = {}  # by worker: the life, and the newest that it was sent
+        self._sent: dict[int, tuple[int, _Publication]] = {}  # by worker: the life, and its newest publication
 
     @property
     def version(self) -> int:
@@ -152,7 +152,7 @@ class Channel:
         return (serial, copy.deepcopy(shared.open())) if shared is not None and serial > after else None
 
     def keep_built_weights(self, worker: int) -> None:
-        """Let an added worker keep the weights that its lives are built with, until the next publication."""
+        """Keep the weights that an added worker's lives are built with, until the next publication."""
         with self._lock:
             self._built_at[worker] = self._newest.serial
 

@@ -183,7 +183,7 @@ class WeightSyncScheme:
         self.model_id, self.initialized_on_sender = served, True
 
     def init_on_receiver(self, *, model_id: str, context: Any, worker_idx: int | None = None) -> None:
-        """Become a reader of a collector, as one of its `weight_recv_schemes`.
+        """Register as a reader of a collector, as one of its `weight_recv_schemes`.
 
         Args:
             model_id: id of the collector's model.
@@ -224,7 +224,7 @@ class WeightSyncScheme:
     receive = connect = create_transport = send
 
     def apply_weights(self, weights: Any, inplace: bool = True) -> None:
-        """Bring weights into the reader's collector and its workers. May be overridden.
+        """Publish weights on the reader's collector. May be overridden.
 
         Args:
             weights: weights in the form of the strategy.

@@ -1,4 +1,4 @@
-"""Names of weights, copies of them that travel well, and how copies get into a model.
+"""Names of weights, snapshots of weights for other processes, and copies back into a model.
 
     module | TensorDict | dict ──▶ tensors by name ──copied──▶ Snapshot ──plan_copy: checked, in place──▶ model
                                                                one flat buffer per dtype

@@ -130,7 +130,7 @@ class WeightUpdaterBase(ABC):
         raise TypeError(f"weights are of type {kind}; pass a module, a TensorDict, or a dict of tensors")
 
     def _skip_update(self, worker_id: Any) -> bool:  # noqa: ARG002  subclasses use it
-        """Return whether this worker gets nothing in this push. May be overridden."""
+        """Return whether this push leaves the worker out. May be overridden."""
         return False
 
     @abstractmethod
@@ -234,7 +234,7 @@ class RemoteModuleWeightUpdater(WeightUpdaterBase):
 
 
 class RayWeightUpdater(WeightUpdaterBase):
-    """Publishes weights on the channel of its collector, for each worker once in so many of its batches.
+    """Publishes weights on the channel of its collector, for each worker after a number of its batches.
 
     Workers take them with their next request, also workers that are added later; a push waits for none.
 

@@ -1,1 +1,1 @@
-"""Where code runs: in this process, in threads, in processes, on Ray. Knows nothing of reinforcement learning."""
+"""Workers in this process, in threads, in processes and on Ray. Independent of reinforcement learning."""

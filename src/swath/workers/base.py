@@ -144,7 +144,7 @@ class Handle:
             self._monitor.settle(ticket, self._loss_error())
 
     def _announce(self) -> None:
-        """Let waiting threads process an event of this handle."""
+        """Wake waiting threads, so that they process an event of this handle."""
         self.events.append(self)
         self._monitor.wake()
 
@@ -214,7 +214,7 @@ class Backend(TicketMonitor, ABC):
         self.owner = Owner()
 
     @property
-    def unusable_because(self) -> str | None:
+    def unusable_reason(self) -> str | None:
         """Return why no worker can live here any more, or `None`."""
         return None
 
@@ -270,8 +270,8 @@ class Backend(TicketMonitor, ABC):
         self.owner.require_here("these workers")
         handle.kill("was killed")
 
-    def resources_in_words(self, handle: Any) -> tuple[str, str]:  # noqa: ARG002  all are alike on one machine
-        """Describe what the worker needs and what is free."""
+    def describe_resources(self, handle: Any) -> tuple[str, str]:  # noqa: ARG002  all are alike on one machine
+        """Describe the resources that the worker needs, and the free ones."""
         return "a place on this machine", f"{os.cpu_count()} CPUs, however busy"
 
     def close(self) -> None:

@@ -74,7 +74,7 @@ class Fleet:
         self._late_at = inf  # when to check for late calls
         self._handles: dict[int, Handle] = {}  # the last started life of each worker
         self._starting = self._closed = False
-        self._build_error: BaseException | None = None  # of a first life
+        self._build_error: BaseException | None = None  # the failure of a first life
         self._lock, self._adding, self._closing = threading.RLock(), threading.RLock(), threading.RLock()
         self._garbage = GarbageWatch(self, backend.close)
 
@@ -213,7 +213,7 @@ class Fleet:
                 self._kill_late(self._clock())
 
     def wake(self) -> None:
-        """Let waiting threads check whether they are interrupted."""
+        """Wake waiting threads, so that they check whether they are interrupted."""
         self._backend.wake()
 
     def close(self, timeout: float = 10.0, *, ask: bool = True) -> list[BaseException]:
@@ -431,7 +431,7 @@ class Fleet:
         handle = self._handles.get(name.worker)
         if handle is not None and handle.name == name:
             self._backend.kill(handle)
-        if (lost := self._backend.unusable_because) is not None:
+        if (lost := self._backend.unusable_reason) is not None:
             self.backend_lost = lost
             cause = WorkerLost(f"{cause}; {lost}", worker=name.worker, life=name.life)
             for handle in self._handles.values():
@@ -462,7 +462,7 @@ class Fleet:
             return
         late = state.due("starting", now())
         if waiting := [name for name in late if state.waits_for_room(name)]:
-            needed, free = self._backend.resources_in_words(self._handles[waiting[0].worker])
+            needed, free = self._backend.describe_resources(self._handles[waiting[0].worker])
             workers = ", ".join(str(name.worker) for name in waiting)
             _log.warning("workers %s wait for room: each asks for %s; there is %s", workers, needed, free)
         for name in late:
@@ -495,7 +495,7 @@ class Fleet:
         if limit is not None and late[0].placed.done:
             message = f"{subject} {describe('start_timeout_s')} after they were placed, and were ended"
             return WorkerLate(message, workers=workers, deadline=limit)
-        needed, free = self._backend.resources_in_words(late[0])
+        needed, free = self._backend.describe_resources(late[0])
         message = f"{subject} after {describe('placement_timeout_s')}: each asks for {needed}; there is {free}"
         return PlacementFailed(f"{message}; use fewer workers, or make room", asked=needed, available=free)
 

@@ -177,7 +177,7 @@ class ThreadHandle(LocalHandle):
         self.thread.start()
 
     def release(self) -> None:
-        """Let the thread end once it is idle: it cannot be ended from outside."""
+        """End the thread once it is idle: a thread cannot be ended from outside."""
         super().release()
         self.thread.name += ", abandoned"
         self._calls.put(None)

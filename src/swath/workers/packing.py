@@ -38,7 +38,7 @@ _REDUCERS: dict[tuple[str, str], Reducer] = {}
 
 @dataclass(frozen=True)
 class Parcel:
-    """The return value of a worker's method where most of it stays in the worker's place until it is fetched.
+    """A return value of a worker's method, whose body stays with the worker until it is fetched.
 
     Attributes:
         head: small; arrives with the answer.
@@ -51,7 +51,7 @@ class Parcel:
 
 @dataclass(frozen=True)
 class Packed:
-    """A value taken apart.
+    """A value as a pickle and separate buffers.
 
     Attributes:
         head: its structure.
@@ -109,7 +109,7 @@ class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
         if kind is np.ndarray:
             if obj.flags.forc or obj.dtype.hasobject:
                 return obj.__reduce_ex__(PROTOCOL)  # at once: cloudpickle would look it up in tables first
-            return np.asarray, (np.ascontiguousarray(obj),)  # else it would be copied into the head
+            return np.asarray, (np.ascontiguousarray(obj),)  # other arrays would be copied into the head
         if kind is torch.Tensor and _is_plain(obj):
             return _rebuild_tensor, _as_numpy(obj)
         reducer = _REDUCERS.get((kind.__module__, kind.__name__))

@@ -142,7 +142,7 @@ class TicketMonitor:
                 self._changed.notify_all()
 
     def wake(self) -> None:
-        """Let waiting threads check whether they are interrupted."""
+        """Wake waiting threads, so that they check whether they are interrupted."""
         with self._changed:
             self._changed.notify_all()
 

@@ -71,10 +71,8 @@ def discounted_sum(summand: Tensor, carry: Tensor) -> Tensor:
     """
     total, factor, reach, is_finite = summand.clone(), carry[..., :-1], 1, bool(summand.isfinite().all())
     while reach < summand.shape[-1]:
-        next_total = factor * total[..., reach:]
-        total[..., :-reach] += (
-            next_total if is_finite else next_total.masked_fill_(factor == 0, 0)
-        )  # 0 times NaN is NaN
+        added = factor * total[..., reach:]
+        total[..., :-reach] += added if is_finite else added.masked_fill_(factor == 0, 0)  # 0 times NaN is NaN
         factor = factor[..., :-reach] * factor[..., reach:]
         reach *= 2
     return total

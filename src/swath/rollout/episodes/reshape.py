@@ -217,7 +217,7 @@ def _copy_stretches(
         shape: of the new batch.
         names: of its dimensions.
     """
-    batches, like = [], next(iter(stretches))
+    batches, template = [], next(iter(stretches))
     for frames, cuts in stretches.items():  # indices of frames in their batch, and in the new one
         firsts, lengths, places = cuts.unbind(1)
         rows, begins = torch.arange(int(lengths.sum()), device=cuts.device), lengths.cumsum(0) - lengths
@@ -225,7 +225,7 @@ def _copy_stretches(
         batches.append((frames, numbers, targets))
 
     def copy_entry(key: Key) -> Any:
-        example, n_frames = like.entry(key), math.prod(shape)
+        example, n_frames = template.entry(key), math.prod(shape)
         plain = isinstance(example, list)
         room: Any = [None] * n_frames if plain else example.new_zeros((n_frames, *example.shape[1:]))
         for frames, numbers, places in batches:
@@ -239,8 +239,8 @@ def _copy_stretches(
         return room.view(*shape, *room.shape[1:])
 
     # Groups of agents keep their further batch dimensions.
-    out = like.entries.empty(recurse=True).flatten(0, like.entries.ndim - 1)[0].expand(*shape)
-    keys = [*like.entries.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)]
+    out = template.entries.empty(recurse=True).flatten(0, template.entries.ndim - 1)[0].expand(*shape)
+    keys = [*template.entries.keys(include_nested=True, leaves_only=True, is_leaf=is_leaf_nontensor)]
     for key in keys:
         out.set(key, copy_entry(key))
     out.names = names
@@ -364,13 +364,13 @@ class EpisodeAssembler:
             The number of frames dropped.
         """
 
-        def kept(row: tuple[int, int, int]) -> bool:
+        def is_kept(row: tuple[int, int, int]) -> bool:
             return worker not in (None, row[0]) or (rows is not None and row[1] not in rows)
 
         before = self.frames
-        self._open = {row: episode for row, episode in self._open.items() if kept(row)}
+        self._open = {row: episode for row, episode in self._open.items() if is_kept(row)}
         if complete:
-            self._complete = deque(episode for episode in self._complete if kept(episode.row))
+            self._complete = deque(episode for episode in self._complete if is_kept(episode.row))
         return before - self.frames
 
     def _extend(self, worker: int, fragment: TensorDictBase, complete: list[_Episode]) -> int:

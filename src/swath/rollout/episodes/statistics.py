@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from swath.rollout.memory import as_array, like
+from swath.rollout.memory import as_array, convert
 from swath.rollout.spaces import Array
 
 WORKER_BITS, LIFE_BITS = 47, 32
@@ -97,7 +97,7 @@ class TrajectoryIds:
             `None` unless `counts_steps`.
         """
         ids, counts = self._label(as_array(reward), as_array(last), None if valid is None else as_array(valid))
-        return like(ids, reward), None if counts is None else like(counts, reward)
+        return convert(ids, reward), None if counts is None else convert(counts, reward)
 
     def _label(self, reward: Array, last: Array, valid: Array | None) -> tuple[Array, Array | None]:
         n_envs, n_steps = last.shape
@@ -178,14 +178,10 @@ class DeviceTrajectoryIds(TrajectoryIds):
             counts = before + steps - torch.where(heads, steps, 0).cummax(1).values
         self._current, self._length, self._total = ids[:, -1], lengths[stretch[:, -1]], totals[stretch[:, -1]]
         self._fresh = (last | ~valid)[:, -1]
-        firsts, envs = last.T.nonzero(as_tuple=True)
-        complete = stretch[envs, firsts]
-        self.ended_episodes = np.empty(len(firsts), EPISODE_DTYPE)
-        for name, values in (
-            ("trajectory", ids[envs, firsts]),
-            ("total", totals[complete]),
-            ("length", lengths[complete]),
-        ):
+        ends, envs = last.T.nonzero(as_tuple=True)
+        done = stretch[envs, ends]
+        self.ended_episodes = np.empty(len(ends), EPISODE_DTYPE)
+        for name, values in (("trajectory", ids[envs, ends]), ("total", totals[done]), ("length", lengths[done])):
             self.ended_episodes[name] = values.numpy(force=True)
         self.n_ids += int(numbers[-1])
         return torch.where(valid, ids, NO_TRAJECTORY), counts
@@ -194,7 +190,7 @@ class DeviceTrajectoryIds(TrajectoryIds):
 def trajectory_ids(
     num_envs: int, worker: int, life: int, counts_steps: bool, device: torch.device | None
 ) -> TrajectoryIds:
-    """Return what assigns ids to rows of arrays or, with a device, of tensors."""
+    """Return an object that assigns ids to rows of arrays or, with a device, of tensors."""
     if device is None or device.type == "cpu":  # numpy is quicker there
         return TrajectoryIds(num_envs, worker=worker, life=life, counts_steps=counts_steps)
     return DeviceTrajectoryIds(num_envs, worker=worker, life=life, counts_steps=counts_steps, device=device)

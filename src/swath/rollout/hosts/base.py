@@ -227,11 +227,11 @@ class Ends:
 
     def without(self, envs: Sequence[int] | Array) -> Ends:
         """Return these ends except the ends of `envs`."""
-        kept = ~np.isin(self.envs, envs)
-        if not kept.any():
+        is_kept = ~np.isin(self.envs, envs)
+        if not is_kept.any():
             return NO_ENDS
-        lacks_final = None if self.lacks_final is None else self.lacks_final[kept]
-        return Ends(self.envs[kept], self.terminated[kept], self.truncated[kept], lacks_final)
+        lacks_final = None if self.lacks_final is None else self.lacks_final[is_kept]
+        return Ends(self.envs[is_kept], self.terminated[is_kept], self.truncated[is_kept], lacks_final)
 
 
 NO_ENDS = Ends(np.empty(0, dtype=np.int64), np.empty(0, dtype=np.bool_), np.empty(0, dtype=np.bool_))
@@ -398,7 +398,7 @@ class Host(ABC):
         return self.reset_all()
 
     def release(self) -> None:  # noqa: B027  most hosts step the user's own envs
-        """End what steps envs elsewhere, and leave the user's envs open."""
+        """End processes that step envs, and leave the user's envs open."""
 
     def close(self) -> None:
         """Close every env, and then raise the error of an env that failed to close. Calling it twice is fine.

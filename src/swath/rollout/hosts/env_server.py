@@ -345,7 +345,7 @@ class EnvProcess:
             else:
                 if received == number:
                     return answer
-                self._answers[received] = answer  # to a step that was begun before, or to a call that was given up
+                self._answers[received] = answer  # answers an earlier step, or an abandoned call
         return Error(self.loss)
 
     def kill(self) -> None:

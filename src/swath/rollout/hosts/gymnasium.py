@@ -29,7 +29,7 @@ from swath.rollout.spaces import Array, Leaves, Pack, Split, action_leaves, obse
 # The attribute of `TimeLimit` with its limit, the only one that users can change: its `spec` is cached.
 _LIMIT = "_max_episode_steps"
 
-_NO_INFO: dict[str, Any] = {}  # of an env that did not step
+_NO_INFO: dict[str, Any] = {}  # the info of an env that did not step
 
 
 # Values by agent id; in flags also by `ALL`.

@@ -88,7 +88,7 @@ class ProcessInfos(Sequence[Mapping[str, Any]]):
 
 
 class ProcessEnvs:
-    """The envs of other processes, as far as they can be seen from here.
+    """The properties and methods of envs in other processes.
 
     Args:
         run: calls a function with each env in its process.
@@ -162,7 +162,7 @@ class ProcessHost(ArrayHost):
             # The envs of each process, and the process of each env with its number there.
             self._shares = dict(enumerate(starmap(range, pairwise([0, *stops]))))
             self._places = [(index, env - share.start) for index, share in self._shares.items() for env in share]
-            self._n_envs, self._first = self.spec.num_envs, 0  # of all envs, and the first that this host steps
+            self._n_envs, self._first = self.spec.num_envs, 0  # number of all envs, and the first one of this host
             self._info_reader = None if options.info_reader is None else options.info_reader(self.spec)
             self._memory = self._map_memory()
             self._converters = [Converter(leaf, "policy") for leaf in self.spec.action]
@@ -326,7 +326,7 @@ class ProcessHost(ArrayHost):
                 self._replace(index)
             except EnvRaised as raised:
                 raise raised.cause from raised
-        elif number not in self._processes[index].lost_episodes:  # else it is new
+        elif number not in self._processes[index].lost_episodes:  # a lost episode is not new
             self.ask(index, "replace_env", number, make)
 
     def place_of(self, env: int) -> tuple[int, int]:
@@ -388,9 +388,7 @@ class ProcessHost(ArrayHost):
         """Keep the envs of some processes only, which follow one another."""
         start, stop = self._shares[indices[0]].start, self._shares[indices[-1]].stop
         n, limited = stop - start, bool(self.spec.limits)
-        self._shares = {
-            index: range(self._shares[index].start - start, self._shares[index].stop - start) for index in indices
-        }
+        self._shares = {i: range(self._shares[i].start - start, self._shares[i].stop - start) for i in indices}
         self._places, self._first = self._places[start:stop], start
         self._memory = self._map_memory()
         self._memory.select_envs(start, stop)
@@ -402,7 +400,7 @@ class ProcessHost(ArrayHost):
         return StepMemory(self._file, self._n_envs, self.spec.observation, self.spec.action, n_infos)
 
     def _infos(self, answers: Mapping[int, Any]) -> Infos:
-        """Return the infos of a step: all that came with the answers, or entries, or what fetches them."""
+        """Return the infos of a step: complete ones, their entries, or an object that fetches them."""
         if self._options.sends_infos and len(answers) == len(self._shares):
             reports = [(answers[index], len(share)) for index, share in self._shares.items()]
             return [info for report, n in reports for info in getattr(report, "infos", ()) or [{}] * n]
@@ -484,7 +482,7 @@ class ProcessHost(ArrayHost):
         return {}
 
     def _begin(self, calls: Mapping[int, tuple[Any, ...]], envs: Sequence[int]) -> dict[int, Any]:
-        """Have processes begin episodes in these envs, and return their answers.
+        """Call processes to begin episodes in these envs, and return their answers.
 
         Raises:
             EnvRaised: a reset failed.

@@ -33,7 +33,7 @@ from swath.rollout.plans import NoPlan, plans_mode
 from swath.rollout.seeding import preserve_generators
 from swath.rollout.spaces import Array, Leaves
 
-STEP_TIMEOUT_S = 10_000.0  # as TorchRL waits for its processes
+STEP_TIMEOUT_S = 10_000.0  # TorchRL's timeout for its processes
 STARTED = "other code has started the ParallelEnv"
 
 
@@ -288,7 +288,7 @@ class PlannedEnv(TorchRLEnv):
             self.stateful = None
 
     def _replace_envs(self, root: TensorDictBase, seeds: Sequence[int | None]) -> Any:
-        """Have envs of the plan take the place of TorchRL's, if they are equal; return their first entries.
+        """Replace TorchRL's envs by the plan's, if they are equal; return their first entries.
 
         Args:
             root: first entries of TorchRL's envs.
@@ -340,7 +340,7 @@ def adapt_torchrl_env(env: Any, *, autoresets: bool, plans: bool) -> TorchRLEnv:
 
 
 def _reason(env: Any, error: Exception) -> str:
-    """Return what stands in the way of a plan, and log it."""
+    """Return the reason for no plan, and log it."""
     reason = str(error) if isinstance(error, NoPlan) else repr(error)
     log_no_plan(env, reason)
     return reason

@@ -38,7 +38,7 @@ ByAgent: TypeAlias = Mapping[Any, Any]
 
 def is_parallel_env(value: object, kind: str = "ParallelEnv") -> bool:
     """Tell whether an object is a PettingZoo env whose agents act together, or an `"AECEnv"`, where they take turns."""
-    zoo = sys.modules.get("pettingzoo.utils.env")  # without this module no object is one of its envs
+    zoo = sys.modules.get("pettingzoo.utils.env")  # `None`: no env of PettingZoo exists
     return zoo is not None and isinstance(value, getattr(zoo, kind))
 
 
@@ -97,11 +97,9 @@ class Group:
         """
         leaves = [root.get((self.name, *as_tuple(leaf.key))).numpy(force=True) for leaf in self.action]
         for leaf, array in zip(self.action, leaves, strict=True):
-            if array.shape != (expected := (*batch_shape, len(self.agents), *leaf.shape)):
+            if array.shape != (needed := (*batch_shape, len(self.agents), *leaf.shape)):
                 key = (self.name, *as_tuple(leaf.key))
-                raise ValueError(
-                    f"the policy's {key} has shape {array.shape}; {len(self.agents)} agents want {expected}"
-                )
+                raise ValueError(f"the policy's {key} has shape {array.shape}; {len(self.agents)} agents want {needed}")
         return leaves
 
 

@@ -123,12 +123,10 @@ class PlanHost(ArrayHost):
 
     def dump(self) -> TensorDictBase:
         """Return the root `[*B]` from which TorchRL would continue."""
-        batch_shape = self.spec.batch_shape
-        entries = {
-            name: torch.from_numpy(array.reshape(*batch_shape, *array.shape[1:])) for name, array in self._root.items()
-        }
-        flags = {name: torch.zeros((*batch_shape, 1), dtype=torch.bool) for name in FLAGS}
-        return TensorDict(entries | flags, batch_size=batch_shape, device=self._device)
+        shape = self.spec.batch_shape
+        entries = {name: torch.from_numpy(rows.reshape(*shape, *rows.shape[1:])) for name, rows in self._root.items()}
+        flags = {name: torch.zeros((*shape, 1), dtype=torch.bool) for name in FLAGS}
+        return TensorDict(entries | flags, batch_size=shape, device=self._device)
 
     def pending_resets(self, ended: Sequence[int]) -> Sequence[int]:
         """Return the envs, among the ones that ended, that have not begun another episode."""
@@ -164,22 +162,20 @@ class PlanHost(ArrayHost):
         """Step every env that is not retired."""
         n, chain, retired = self.spec.num_envs, self._chain, self._retired
         try:
-            next_entries = chain.step(self._root, action[0], retired)
+            entries = chain.step(self._root, action[0], retired)
             ends = NO_ENDS
-            if np.count_nonzero(next_entries[DONE]):  # which takes a fifth of the time of `any`
-                ends = Ends.from_flags(next_entries[TERMINATED][:, 0], next_entries[TRUNCATED][:, 0]).without(
-                    [*retired]
-                )
-            self._root = {key: next_entries[key] for key in self._keys}
+            if np.count_nonzero(entries[DONE]):  # takes a fifth of the time of `any`
+                ends = Ends.from_flags(entries[TERMINATED][:, 0], entries[TRUNCATED][:, 0]).without([*retired])
+            self._root = {key: entries[key] for key in self._keys}
             self._fresh.clear()
             if ends is not NO_ENDS and self.autoresets:
                 self._begin(ends.envs.tolist())
                 self._fresh.update(ends.envs.tolist())
         except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
-            raised = error if isinstance(error, EnvRaised) else EnvRaised(0, error)
-            envs = [raised.env] if self.spec.steps_singly else range(n)
-            return Transition([], np.zeros(n), failed=[(env, raised.cause) for env in envs])
-        return Transition(self._leaves(next_entries), next_entries[REWARD][:, 0], ends, info=[{}] * n)
+            env_error = error if isinstance(error, EnvRaised) else EnvRaised(0, error)
+            envs = [env_error.env] if self.spec.steps_singly else range(n)
+            return Transition([], np.zeros(n), failed=[(env, env_error.cause) for env in envs])
+        return Transition(self._leaves(entries), entries[REWARD][:, 0], ends, info=[{}] * n)
 
     def render(self, env: int) -> Array | None:
         """Return a frame of this env, or `None`."""

@@ -85,13 +85,11 @@ class Program:
             NoPlan: they have parts that a plan does not know.
         """
         units, transforms, _ = _parts(envs, separate=self.separate, stand_ins=self.stand_ins)
-        own_parts, other_parts = (
+        old, new = (
             [*outer, *(part for unit in parts for part in (unit.wrapper, *unit.transforms))]
             for outer, parts in ((self.transforms, self.units), (transforms, units))
         )
-        same = len(own_parts) == len(other_parts) and all(
-            part is other for part, other in zip(own_parts, other_parts, strict=True)
-        )
+        same = len(old) == len(new) and all(part is other for part, other in zip(old, new, strict=True))
         return same and all(_gymnasium_env(unit.wrapper) is unit.env for unit in self.units)
 
 

@@ -18,7 +18,7 @@ import gymnasium as gym
 from gymnasium.vector import VectorWrapper
 
 from swath.errors import BadAnswer, note_source
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.options import count
 from swath.rollout.hosts.base import Host, MakeEnvs, close_on_failure
 from swath.rollout.hosts.env_server import Processes
@@ -279,7 +279,7 @@ def make_env(source: Source, number: int = 0) -> Any:
     by_id = isinstance(source.env, str)
     with note_source(f"the env source {source.env!r}{'' if source.copies is None else f', env {number}'}"):
         if by_id and source.env.startswith("ALE/"):
-            gym.register_envs(import_optional("ale_py", extra="atari", purpose=f"for {source.env}"))
+            gym.register_envs(import_extra("ale_py", extra="atari", purpose=f"for {source.env}"))
         env = gym.make(source.env, **source.kwargs) if by_id else source.env(**source.kwargs)
     _require_no_aec(env)
     if not is_env_instance(env):

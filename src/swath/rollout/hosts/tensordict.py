@@ -54,7 +54,7 @@ class TensorDictHost(Host):
         self.spec = replace(envs[0].spec, host=self, autoresets=envs[0].autoresets and not separate, **changes)
         self.reader = StepReader(self.spec)
         self._retired = set[int]()
-        self._ends: NextEnds | None = None  # of the last step of envs that reset themselves
+        self._ends: NextEnds | None = None  # ends of the last step, of envs that reset themselves
         self._root_keys: list[Any] = []
         self._roots: list[Any] = [None] * n
         self._next_tds: list[Any] = [None] * n

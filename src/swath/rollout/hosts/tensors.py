@@ -98,9 +98,9 @@ class TensorHost(VectorHost):
             terminated, truncated = self._flag("terminated", terminated), self._flag("truncated", truncated)
             final, sent = self._final(info) if self._same_step else (None, None)
         except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
-            raised = error if returned is None else bad_answer(error, self.env, STEP)
+            env_error = error if returned is None else bad_answer(error, self.env, STEP)
             no_reward = torch.zeros(n, device=self.spec.device)
-            return Transition([], no_reward, failed=[(env, raised) for env in range(n)])
+            return Transition([], no_reward, failed=[(env, env_error) for env in range(n)])
         void, self._info = self._void, info
         self._last = ends = DeviceEnds(terminated, truncated, void, final, sent, self._same_step)
         self._void = ends.ended if self.spec.next_step_autoreset else None
@@ -191,7 +191,7 @@ class BatchedEnv(VectorEnv[Any, Any, Any]):
         return self._env.step(actions)
 
     def render(self) -> Any:
-        """Return what the simulator renders."""
+        """Return the rendering of the simulator."""
         return self.vec_env.render()
 
     def close_extras(self) -> None:

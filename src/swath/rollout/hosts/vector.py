@@ -136,8 +136,8 @@ class VectorHost(ArrayHost):
             terminated, truncated = flags_of("terminated", terminated, n), flags_of("truncated", truncated, n)
             leaves = self._unpack(observation)
         except Exception as error:  # noqa: BLE001  `Transition.failed` has it, with its type
-            raised = error if returned is None else bad_answer(error, self.env, STEP)
-            return Transition([], np.zeros(n), failed=[(env, raised) for env in range(n)])
+            env_error = error if returned is None else bad_answer(error, self.env, STEP)
+            return Transition([], np.zeros(n), failed=[(env, env_error) for env in range(n)])
         self._info, self._reset_infos = info, {}
         ends, void = Ends.from_flags(terminated, truncated), self._autoreset
         self._autoreset = [] if self._no_autoreset else ends.envs.tolist()
@@ -191,8 +191,8 @@ class VectorHost(ArrayHost):
             batch, info = returned
             return self._unpack(batch), info
         except Exception as error:
-            raised = error if returned is None else bad_answer(error, self.env, RESET)
-            raise EnvRaised(envs[0], raised) from error
+            env_error = error if returned is None else bad_answer(error, self.env, RESET)
+            raise EnvRaised(envs[0], env_error) from error
 
     def _mask(self, envs: Sequence[int]) -> Any:
         """Return a mask `[B]` of envs."""
@@ -215,7 +215,7 @@ def _final_observations(info: Any, n_envs: int) -> tuple[Any, Array]:
     if isinstance(info, dict):
         value, is_sent = final_of(info)
         is_sent = value is not None if is_sent is None else is_sent
-    else:  # of a `VecEnv`
+    else:  # a `VecEnv`
         value = [final_of(env_info)[0] for env_info in info]
         is_sent = [env_value is not None for env_value in value]
     return value, np.broadcast_to(np.asarray(is_sent, np.bool_), n_envs)

@@ -36,7 +36,7 @@ from swath.rollout.seeding import GeneratorStates, preserve_generators
 from swath.rollout.spaces import Array, Leaves
 
 N_CHECKED_STEPS = 24
-_results = dict[Any, str | None]()  # by settings: what was wrong with a plan in this process, or `None`
+_results = dict[Any, str | None]()  # the error of each plan of this process by its settings, or `None`
 
 
 class Answers(gym.Env[Any, Any]):
@@ -137,12 +137,12 @@ def plain_host(program: Program, units: Sequence[Unit], sources: Sequence[Any], 
     """
     torchrl_envs = importlib.import_module("torchrl.envs")
 
-    def transformed(env: Any, transforms: Sequence[Any]) -> Any:
+    def add_transforms(env: Any, transforms: Sequence[Any]) -> Any:
         copies = [copy.deepcopy(transform.clone()) for transform in transforms]  # a clone has no env
         return torchrl_envs.TransformedEnv(env, torchrl_envs.Compose(*copies)) if copies else env
 
     def build(unit: Unit, source: Any) -> Any:
-        return transformed(copy.deepcopy(unit.wrapper, {id(unit.env): source}), unit.transforms)
+        return add_transforms(copy.deepcopy(unit.wrapper, {id(unit.env): source}), unit.transforms)
 
     makers = [partial(build, unit, source) for unit, source in zip(units, sources, strict=True)]
     if program.separate:
@@ -152,7 +152,7 @@ def plain_host(program: Program, units: Sequence[Unit], sources: Sequence[Any], 
     if program.batched:
         env = torchrl_envs.SerialEnv(len(makers), makers)
         env.start()
-    adapter = TorchRLEnv(transformed(env, program.transforms), autoresets=autoresets)
+    adapter = TorchRLEnv(add_transforms(env, program.transforms), autoresets=autoresets)
     return TensorDictHost([adapter], None, separate=False)
 
 
@@ -305,7 +305,7 @@ class CheckedHost(PlanHost):
                 self._compare_with(plain, root, action[0], step, slice(None))
             elif number not in self._retired:
                 self._compare_with(plain, root[number], action[0], step, slice(number, number + 1))
-        has_reset = ends.envs.size and self.resets_by_torchrl  # which TorchRL's copy has not
+        has_reset = ends.envs.size and self.resets_by_torchrl  # TorchRL's copy has not reset
         if draws is not None and has_reset:
             draws.restore()
         elif draws is not None and not draws.equals(GeneratorStates()):

@@ -227,13 +227,13 @@ class TensorDictPolicy(BoundPolicy):
         self.example, self.forms, self._known = other.example, other.forms, other._known
 
     def private_entries(self, root: TensorDictBase) -> dict[Key, Any]:
-        """Return what the policy has written for its next call, which gets this root."""
+        """Return the entries that the policy has written for its next call, which gets this root."""
         if self.memory.private:
             return dict(zip(self.memory.private, self.memory.kept, strict=True))
         return {key: root.get(key) for key in keys_of(root) if is_private(key)}
 
     def set_private_entries(self, root: TensorDictBase, entries: Mapping[Key, Any]) -> None:
-        """Set what the policy has written for its next call, which gets this root."""
+        """Set the entries that the policy has written for its next call, which gets this root."""
         if self.memory.private:
             self.memory.kept = [entries.get(key) for key in self.memory.private]
         else:
@@ -251,7 +251,7 @@ class TensorDictPolicy(BoundPolicy):
             return spec.host.draw  # type: ignore[no-any-return]
         if isinstance(policy, RandomPolicy):
             return partial(_write_random, policy.action_spec, spec.action_keys[0])
-        set_spec = getattr(policy, "set_action_spec_from_env", None)  # of TorchRL's RandomPolicy
+        set_spec = getattr(policy, "set_action_spec_from_env", None)  # a method of TorchRL's RandomPolicy
         if set_spec is not None and policy.action_spec is None:
             set_spec(first_env(spec.host.env))
         convention = kind, read, self.explores = find_convention(policy, spec.observation_keys, trust=options.trust)
@@ -278,7 +278,7 @@ class TensorDictPolicy(BoundPolicy):
         return _on_device(act, options.device, root.device)
 
     def _plan(self, policy: Any, write: Write, root: TensorDictBase, options: BindingOptions) -> PlannedCall | None:
-        """Return what calls the policy with the entries of a root by a plan; `None` for entries that it cannot take."""
+        """Return the planned call of the policy for the entries of a root; `None` if a plan cannot take them."""
         keys = self._planned_keys = [*keys_of(root)]
         self._planned_groups = {as_tuple(key)[:depth] for key in keys for depth in range(1, len(as_tuple(key)))}
         written = self._declared = {as_key(as_tuple(key)) for key in getattr(policy, "out_keys", None) or ()}
@@ -333,27 +333,25 @@ class TensorDictPolicy(BoundPolicy):
         return root
 
     def _write_checked(self, root: TensorDictBase) -> TensorDictBase:
-        """Call the policy, and check that it writes what it wrote at construction."""
+        """Call the policy, and check that it writes the same entries as at construction."""
         before, planned = self._names_in(root), self.planned
         may_plan = planned is not None and (planned.plan is not None or (self._may_plan and planned.is_possible))
         if planned and may_plan and self._planned_names <= before <= self._known and self._has_plain_groups(root):
-            written = self._write_by_plan(root, planned)
+            outputs = self._write_by_plan(root, planned)
         else:
-            written = self._write(root)
-        added = [as_key(path) for path in self._names_in(written) - before - self._known if not is_private(path)]
-        if added:
-            raise changed_error(self.name, f"also wrote {', '.join(map(str, added))}", self.forms)
-        forms = _forms(written, self.forms)
+            outputs = self._write(root)
+        new_keys = [as_key(path) for path in self._names_in(outputs) - before - self._known if not is_private(path)]
+        if new_keys:
+            raise changed_error(self.name, f"also wrote {', '.join(map(str, new_keys))}", self.forms)
+        forms = _forms(outputs, self.forms)
         for key, form in forms.items() if forms != self.forms else ():
             first_form = self.forms[key]
             if form is None and first_form is not None:
                 raise changed_error(self.name, f"did not write {key!r}", self.forms)
-            new_forms, old_forms = (_forms(td, self.spec.observation_keys) for td in (written, self.example[0]))
-            if form != first_form and (
-                form[0] != first_form[0] or new_forms == old_forms
-            ):  # else the observation differs
+            new, old = (_forms(td, self.spec.observation_keys) for td in (outputs, self.example[0]))
+            if form != first_form and (form[0] != first_form[0] or new == old):  # otherwise the observation differs
                 self.require_form(key, form, first_form)
-        return written
+        return outputs
 
     def _names_in(self, td: TensorDictBase) -> set[tuple[str, ...]]:
         """Return the names at the root of a TensorDict and in the groups that it had at construction."""
@@ -440,8 +438,8 @@ def is_called_by_torchrl(policy: Any, *, buffered: bool) -> bool:
     keys = getattr(policy, "out_keys", None) or ()
     if buffered:
         return not keys
-    specified = _specified_keys(policy)
-    return specified is None or any(as_key(as_tuple(key)) not in specified for key in keys)
+    spec_keys = _specified_keys(policy)
+    return spec_keys is None or any(as_key(as_tuple(key)) not in spec_keys for key in keys)
 
 
 def _specified_keys(policy: Any) -> list[Key] | None:

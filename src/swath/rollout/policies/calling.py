@@ -125,10 +125,8 @@ class BoundPolicy(ABC):
     def require_form(self, key: Key, form: tuple[Any, Any], first_form: tuple[Any, Any]) -> None:
         """Raise `ValueError` if the form of an output, its dtype and shape, has changed since construction."""
         if form != first_form:
-            expected = f"at construction it had {tuple(first_form[1])} and {first_form[0]}, which it must keep"
-            raise ValueError(
-                f"{self.name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; {expected}"
-            )
+            reason = f"at construction it had {tuple(first_form[1])} and {first_form[0]}, which it must keep"
+            raise ValueError(f"{self.name} answered {key!r} with shape {tuple(form[1])} and dtype {form[0]}; {reason}")
 
 
 # The arguments of a policy (`"keys"`: entries in order, `"names"`: entries by keyword); the keys that it declares to
@@ -153,8 +151,8 @@ def find_convention(policy: Any, observation: Sequence[Key], *, trust: bool | No
         signature = inspect.signature(policy.forward if isinstance(policy, torch.nn.Module) else policy)
     except ValueError as error:
         raise TypeError(f"{policy_name(policy)} has no readable signature; wrap it in a function") from error
-    set_already = policy.keywords if isinstance(policy, partial) else ()
-    parameters = {n: p for n, p in signature.parameters.items() if n not in set_already and p.kind in _NAMED}
+    keywords = policy.keywords if isinstance(policy, partial) else ()
+    parameters = {n: p for n, p in signature.parameters.items() if n not in keywords and p.kind in _NAMED}
     children = list(policy.children()) if isinstance(policy, torch.nn.Module) else []
     if not parameters and len(children) == 1:  # a compiled module
         return find_convention(children[0], observation, trust=trust)
@@ -477,14 +475,14 @@ class FiniteCheck:
     Args:
         policy: the policy.
         keys: of the observation leaves.
-        moment: returns, for an env, a phrase for messages about its present step.
+        describe: returns, for an env, a phrase for messages about its present step.
         checks_outputs: false for random actions, which are finite, and whose other outputs are NaN.
     """
 
     def __init__(
-        self, policy: BoundPolicy, keys: Sequence[Key], moment: Callable[[int], str], *, checks_outputs: bool = True
+        self, policy: BoundPolicy, keys: Sequence[Key], describe: Callable[[int], str], *, checks_outputs: bool = True
     ) -> None:
-        self._policy, self._keys, self._moment, self._checks_outputs = policy, keys, moment, checks_outputs
+        self._policy, self._keys, self._describe, self._checks_outputs = policy, keys, describe, checks_outputs
         self.begin, self.rewind, self.has_state = policy.begin, policy.rewind, policy.has_state
 
     def __call__(self, observation: Leaves) -> Leaves:
@@ -493,20 +491,20 @@ class FiniteCheck:
         Raises:
             NonFinite: an output or an observation is NaN or infinite.
         """
-        require_finite("observation", self._keys, observation, self._moment)
+        require_finite("observation", self._keys, observation, self._describe)
         outputs = self._policy(observation)
         if self._checks_outputs:
-            require_finite("policy output", self._policy.keys, outputs, self._moment)
+            require_finite("policy output", self._policy.keys, outputs, self._describe)
         return outputs
 
 
-def require_finite_step(step: Step, spec: HostSpec, moment: Callable[[int], str]) -> None:
+def require_finite_step(step: Step, spec: HostSpec, describe: Callable[[int], str]) -> None:
     """Raise `NonFinite` if the reward of a step, or an observation that it led to, is not finite.
 
     Args:
         step: the step.
         spec: properties of the envs.
-        moment: as of `require_finite`.
+        describe: as of `require_finite`.
     """
     output, entries, n, reward = step.outputs[0], step.next_observation, spec.num_envs, step.reward
     if isinstance(output, TensorDictBase):
@@ -515,21 +513,21 @@ def require_finite_step(step: Step, spec: HostSpec, moment: Callable[[int], str]
         entries = [output.get(under_next(key)).reshape(n, -1) for key in spec.observation_keys]
         output = output.get(ACTION, None)
 
-    def describe(env: int) -> str:
+    def describe_step(env: int) -> str:
         action = None if output is None else torch.as_tensor(output).reshape(n, -1)[env].tolist()
-        return f"{moment(env)} after the action {action}"
+        return f"{describe(env)} after the action {action}"
 
-    require_finite("next", (REWARD, *spec.observation_keys), [reward, *entries], describe)
+    require_finite("next", (REWARD, *spec.observation_keys), [reward, *entries], describe_step)
 
 
-def require_finite(noun: str, keys: Sequence[Key], leaves: Leaves, moment: Callable[[int], str]) -> None:
+def require_finite(noun: str, keys: Sequence[Key], leaves: Leaves, describe: Callable[[int], str]) -> None:
     """Raise `NonFinite` for the first leaf `[B, …]`, or TensorDict entry, with a NaN or an infinity.
 
     Args:
         noun: noun for the leaves in the message.
         keys: of the leaves, or of the entries of a TensorDict to check; empty for all.
         leaves: leaves `[B, …]`, or a TensorDict.
-        moment: returns, for an env, a phrase for messages about its present step.
+        describe: returns, for an env, a phrase for messages about its present step.
     """
     named: Iterable[tuple[Key, Any]] = zip(keys, leaves, strict=False)
     if isinstance(leaves[0], TensorDictBase):
@@ -540,5 +538,5 @@ def require_finite(noun: str, keys: Sequence[Key], leaves: Leaves, moment: Calla
         values = torch.as_tensor(leaf)
         if values.is_floating_point() and not bool(values.isfinite().all()):
             env = int((~values.isfinite()).reshape(len(values), -1).any(dim=1).nonzero()[0])
-            message = f"{noun} {key!r} is not finite in env {env}, {moment(env)}: {values[env].tolist()}"
+            message = f"{noun} {key!r} is not finite in env {env}, {describe(env)}: {values[env].tolist()}"
             raise NonFinite(f"{message}; look for a diverged network or env state")

@@ -113,7 +113,7 @@ def draw_with_object(request: DrawRequest) -> Draw | None:
 
 
 def _value_of(distribution: Any, exploration: InteractionType, n_estimate: int) -> Any:
-    """Return what tensordict takes from a distribution for this exploration type."""
+    """Return the value that tensordict takes from a distribution for this exploration type."""
     draw = distribution.rsample if distribution.has_rsample else distribution.sample
     if exploration is _RANDOM:
         return draw(torch.Size())

@@ -58,10 +58,10 @@ def unpacker(
     names = _tuple_keys(policy, len(answer), actions) if isinstance(answer, tuple) else None
     input_keys = frozenset(inputs)
 
-    def by_key(answer: Any) -> dict[Key, Any]:
+    def to_dict(answer: Any) -> dict[Key, Any]:
         return _output_leaves(answer, input_keys) if names is None else dict(zip(names, answer, strict=True))
 
-    first = by_key(answer)
+    first = to_dict(answer)
     public = [key for key in first if not is_private(key)]
     if missing := [key for key in actions if key not in public]:
         raise KeyError(f"the policy must answer with the action {missing}; it answered with {public}")
@@ -73,7 +73,7 @@ def unpacker(
 
     def unpack(answer: Any) -> list[Any]:
         is_like_first = type(answer) is dict and {key: type(value) for key, value in answer.items()} == kinds
-        outputs = answer if is_like_first and names is None else by_key(answer)  # plans give flat dicts
+        outputs = answer if is_like_first and names is None else to_dict(answer)  # plans give flat dicts
         return [outputs[key] for key in keys] if len(outputs) == len(first) else []
 
     return keys, list if names == [*keys] else unpack
@@ -141,13 +141,13 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
         TypeError: values that are no numbers, or an action of the wrong dtype.
         ValueError: not one row per env, or an action of the wrong shape.
     """
-    n, batch_shape = spec.num_envs, spec.batch_shape
+    n, batch = spec.num_envs, spec.batch_shape
     for leaf, value in zip(spec.action, leaves, strict=False):
-        expected, shape = (*batch_shape, *leaf.shape), tuple(value.shape if batch_shape else value.shape[1:])
-        if expected != shape:
-            wants = f"wants {expected}: it must answer with one action per env, for instance sampled from its logits"
+        expected, form = (*batch, *leaf.shape), tuple(value.shape if batch else value.shape[1:])
+        if expected != form:
+            hint = f"wants {expected}: it must answer with one action per env, for instance sampled from its logits"
             raise ValueError(
-                f"the policy's {leaf.key!r} has shape {shape}; {leaf.space} with batch shape {batch_shape} {wants}"
+                f"the policy's {leaf.key!r} has shape {form}; {leaf.space} with batch shape {batch} {hint}"
             )
         kinds = _KINDS[leaf.dtype.kind] + ("b" if isinstance(leaf.space, spaces.MultiBinary) else "")
         if kind_of(value) not in kinds:
@@ -156,9 +156,7 @@ def require_fitting(keys: Sequence[Key], leaves: Leaves, spec: ArraySpec) -> Non
         if not isinstance(value, torch.Tensor) and value.dtype.kind not in "biufc":
             raise TypeError(f"the policy's {key!r} is {value.flat[0]!r}; it must be a tensor, an array or a number")
         if (shape := tuple(value.shape))[:1] != (n,):
-            raise ValueError(
-                f"the policy's {key!r} has shape {shape}; it must begin with the batch shape {batch_shape}"
-            )
+            raise ValueError(f"the policy's {key!r} has shape {shape}; it must begin with the batch shape {batch}")
 
 
 class Memory:
@@ -202,19 +200,19 @@ class Memory:
         is_init = is_init if device is None else torch.from_numpy(is_init).to(device)
         self.leaves: Leaves = [is_init if key == IS_INIT else None for key in self.keys]
         self._before, self._not_init = self.leaves, [zeros_like(leaf) for leaf in self.leaves[len(self.state) :]]
-        self._at: list[int] = []
+        self._indices: list[int] = []
 
     def initialize(self, keys: Sequence[Key], outputs: Leaves) -> None:
         """Set the state to zeros, in the shapes of the outputs of a first step."""
-        self._at = [keys.index(under_next(key)) for key in self.state]
-        self.leaves = [*(zeros_like(outputs[index]) for index in self._at), *self.leaves[len(self._at) :]]
+        self._indices = [keys.index(under_next(key)) for key in self.state]
+        self.leaves = [*(zeros_like(outputs[index]) for index in self._indices), *self.leaves[len(self._indices) :]]
         self._before = self.leaves
 
     def update(self, outputs: Leaves) -> Leaves:
-        """Take the next state from the outputs of a step, and return what this step has read, for the batch."""
+        """Take the next state from the outputs of a step; return the state that the step has read, for the batch."""
         self._before = self.leaves
         # The policy may write into its outputs again.
-        self.leaves = [*(copy_leaf(outputs[index]) for index in self._at), *self._not_init]
+        self.leaves = [*(copy_leaf(outputs[index]) for index in self._indices), *self._not_init]
         return self._before[: len(self.shown)]
 
     def keep(self, outputs: Leaves) -> Leaves:

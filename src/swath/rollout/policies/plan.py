@@ -50,9 +50,9 @@ class PolicyPlan:
         reads_mode: whether a step may read the exploration type of the process.
     """
 
-    def __init__(self, keys: Sequence[Key], outputs: Sequence[Key], traced: Tracer) -> None:
-        self._keys, self._steps, self._outputs = keys, traced.steps, outputs
-        self._containers, self.reads_mode = traced.containers, traced.reads_mode
+    def __init__(self, keys: Sequence[Key], outputs: Sequence[Key], tracer: Tracer) -> None:
+        self._keys, self._steps, self._outputs = keys, tracer.steps, outputs
+        self._containers, self.reads_mode = tracer.containers, tracer.reads_mode
         self._signature, self._globals = _signature(self._containers), _global_modes()
         self._contents = [value.clone() for value in self._signature if isinstance(value, Tensor)]
 
@@ -65,17 +65,15 @@ class PolicyPlan:
 
     def is_valid(self) -> bool:
         """Return whether the policy still has the parts, hooks and settings that it had."""
-        signature = _signature(self._containers)
-        if len(signature) != len(self._signature) or any(
-            a is not b for a, b in zip(signature, self._signature, strict=True)
-        ):
+        new = _signature(self._containers)
+        if len(new) != len(self._signature) or any(a is not b for a, b in zip(new, self._signature, strict=True)):
             return False
-        tensors = (value for value in signature if isinstance(value, Tensor))
+        tensors = (value for value in new if isinstance(value, Tensor))
         return self._globals == _global_modes() and all(map(torch.equal, tensors, self._contents))
 
 
 def _signature(containers: Iterable[nn.Module]) -> list[Any]:
-    """Return what the attributes of containers refer to, except whether they are in training mode."""
+    """Return the attribute values of containers, except their training mode."""
     values = list[Any]()
     for container in containers:
         for name, value in vars(container).items():
@@ -89,7 +87,7 @@ def _signature(containers: Iterable[nn.Module]) -> list[Any]:
 
 
 def _global_modes() -> tuple[bool, ...]:
-    """Return the process-wide modes that change what TensorDict modules do."""
+    """Return the process-wide modes that change the behaviour of TensorDict modules."""
     return skip_existing(), composite_lp_aggregate(nowarn=True), checks_arguments()
 
 
@@ -236,7 +234,7 @@ class _Trial:
         inputs: Sequence[Tensor | None],
     ) -> None:
         self._setting = setting
-        self._given = [None if value is None else value.clone() for value in inputs]
+        self._input_copies = [None if value is None else value.clone() for value in inputs]
         self._before, self._generators = Attributes(modules), GeneratorStates(setting.device)
         self.answer = plain(*inputs)
         self._after, self._generators_after = Attributes(modules), GeneratorStates(setting.device)
@@ -254,7 +252,7 @@ class _Trial:
 
     def compare(self, run: Callable[[Sequence[Tensor | None]], State]) -> str | None:
         """Call `run` with the inputs, from the states before the call, and return how it differs; `None` if not."""
-        inputs = [None if value is None else value.clone() for value in self._given]
+        inputs = [None if value is None else value.clone() for value in self._input_copies]
         self.rewind()
         try:
             outputs = run(inputs)
@@ -307,7 +305,7 @@ def _tensor_difference(wanted: Any, got: Any) -> str | None:
 
 
 class Attributes:
-    """What the attributes of modules are, and copies of their buffers."""
+    """The attribute values of modules, and copies of their buffers."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
         self._values = attribute_values(modules)

@@ -39,7 +39,7 @@ _POSITIONAL = TensorDictModule(torch.neg, in_keys=["x"], out_keys=["y"])
 
 @dataclass(frozen=True)
 class PlanSetting:
-    """What a plan depends on, besides the policy.
+    """The conditions of a plan, besides the policy.
 
     Attributes:
         keys: of the inputs.

@@ -26,26 +26,26 @@ class ColumnNames:
 
     OBS = CUR_OBS = "obs"  # the observation acted on, processed and filtered
     NEXT_OBS = "new_obs"  # the observation after it; where an episode ends, its true last one
-    ACTIONS = "actions"  # as the policy gave them
+    ACTIONS = "actions"  # actions of the policy, before processing for envs
     REWARDS = "rewards"
     TERMINATEDS = "terminateds"
     TRUNCATEDS = "truncateds"
     DONES = "dones"  # computed, never stored: terminated or truncated
-    INFOS = "infos"  # that came with `new_obs`, one dict each
+    INFOS = "infos"  # info dicts that came with `new_obs`
     T = "t"  # index, in the episode, of the env step that led to `new_obs`; the first is 0
     EPS_ID = "eps_id"  # trajectory id, unique over workers and their lives
-    UNROLL_ID = "unroll_id"  # of one agent, episode, call and version; never repeats
+    UNROLL_ID = "unroll_id"  # number of an agent in an episode, call and version; never repeats
     AGENT_INDEX = "agent_index"  # in which order agents appeared in the episode
     AGENT_ID = "agent_id"
     ENV_ID = "env_id"
-    POLICY_VERSION = "policy_version"  # of the weights that acted
+    POLICY_VERSION = "policy_version"  # version of the weights that acted
     PREV_ACTIONS = "prev_actions"  # one step before; zeros at an episode's start
     PREV_REWARDS = "prev_rewards"
     ACTION_DIST_INPUTS = "action_dist_inputs"
     ACTION_LOGP = "action_logp"
     ACTION_PROB = "action_prob"
     VF_PREDS = "vf_preds"
-    VALUES_BOOTSTRAPPED = "values_bootstrapped"  # of the next state, as the estimate of advantages took it
+    VALUES_BOOTSTRAPPED = "values_bootstrapped"  # values of the next state in the estimate of advantages
     ADVANTAGES = "advantages"
     VALUE_TARGETS = "value_targets"
     SEQ_LENS = "seq_lens"  # rows of each sequence; `state_in_0`, … have one row per sequence
@@ -101,7 +101,7 @@ class ViewRequirement:
         Raises:
             ValueError: a space that JSON cannot describe.
         """
-        assert self.space is not None  # since it was made
+        assert self.space is not None  # set at construction
         return {**vars(self), "space": _to_json(self.space)}
 
     @classmethod
@@ -178,7 +178,7 @@ OPTIONAL = (*BEFORE, ColumnNames.INFOS, ColumnNames.ENV_ID, ColumnNames.AGENT_ID
 
 
 class WantedColumns(NamedTuple):
-    """Optional columns, by where they go.
+    """The optional columns that a policy gets, by destination.
 
     Attributes:
         input: columns that the policy gets in addition to observations and states when it acts.

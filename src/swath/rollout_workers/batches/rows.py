@@ -233,7 +233,7 @@ class ColumnDict(ExplainsMissing, ColumnNames, dict[str, Any]):
         if lengths is None:
             shapes = {column.shape[:1] if isinstance(column, np.ndarray) else None for column in self.values()}
             if len(shapes) == 1 and not shapes & {None, ()}:
-                return  # as in most batches
+                return  # the usual case
         columns = {name: column for name, column in self.items() if name != self.SEQ_LENS}
         row_counts = [(path, n_rows) for path, leaf in leaves(columns) if (n_rows := rows_of(leaf)) is not None]
         expected, state_lengths = "one row per step", set[int]()
@@ -291,7 +291,7 @@ class ColumnDict(ExplainsMissing, ColumnNames, dict[str, Any]):
         seq_lens = self[self.SEQ_LENS]
         old_lengths = as_array(seq_lens).reshape(-1)
         starts = np.cumsum(old_lengths) - old_lengths
-        sequences = np.repeat(np.arange(len(old_lengths)), old_lengths)  # of each row
+        sequences = np.repeat(np.arange(len(old_lengths)), old_lengths)  # the sequence of each row
         firsts = np.maximum(rows[np.cumsum(lengths) - lengths], 0)
         batch = self._select(rows, sequences[firsts])
         inside = np.flatnonzero(firsts > starts[sequences[firsts]])

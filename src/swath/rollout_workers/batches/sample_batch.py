@@ -246,11 +246,11 @@ class SampleBatch(ColumnDict):
             raise ValueError("use_stream and stream are not served; call to_device() under torch.cuda.stream(…)")
         target = torch.device("cpu" if device is None else device)
 
-        def moved(leaf: Leaf) -> Leaf:
+        def move_leaf(leaf: Leaf) -> Leaf:
             has_numbers = isinstance(leaf, ARRAYS) and not nests.holds_objects(leaf)
             return nests.tensor_on(target, leaf, pin=pin_memory) if has_numbers else leaf
 
-        dict.update(self, self.map_leaves(moved))
+        dict.update(self, self.map_leaves(move_leaf))
         return self
 
     def to_tensordict(self, keys: Iterable[str] | None = None) -> TensorDict:

@@ -300,7 +300,7 @@ class AlgorithmConfig(Settings):
         return self._set_arguments(**dict(zip(API_STACK, stacks, strict=False)), **settings)
 
     def evaluation(self, evaluation_config: Any = UNCHANGED, **settings: Any) -> Self:
-        """Set what differs for workers that evaluate.
+        """Set the settings that differ for workers that evaluate.
 
         - `evaluation_config`: overrides, merged with the present ones dict by dict; or a whole config.
         - `in_evaluation`: these workers evaluate; their seeds differ from the seeds of training.
@@ -308,7 +308,7 @@ class AlgorithmConfig(Settings):
         return self._set_arguments(evaluation_config=evaluation_config, **settings)
 
     def reporting(self, keep_per_episode_custom_metrics: bool = UNCHANGED, **settings: Any) -> Self:
-        """Set what `collect_metrics` returns.
+        """Set the metrics that `collect_metrics` returns.
 
         - `keep_per_episode_custom_metrics`: custom metrics as lists, one value per episode.
         """

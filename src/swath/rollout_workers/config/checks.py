@@ -18,19 +18,19 @@ T = TypeVar("T")
 Check: TypeAlias = Callable[[str, object], T]
 
 
-def must_be(wanted: str, fits: Callable[[Any], bool], kept: Callable[[Any], T] = lambda value: value) -> Check[T]:
+def must_be(needed: str, fits: Callable[[Any], bool], keep: Callable[[Any], T] = lambda value: value) -> Check[T]:
     """Build a check.
 
     Args:
-        wanted: what a value must be, in words.
-        fits: returns whether it is.
-        kept: returns the value to keep.
+        needed: the condition for a value, in words.
+        fits: returns whether a value meets the condition.
+        keep: returns the value to keep.
     """
 
     def check(name: str, value: object) -> T:
         if not fits(value):
-            raise ValueError(f"{name}={value!r} is of type {type(value).__name__}; it must be {wanted}")
-        return kept(value)
+            raise ValueError(f"{name}={value!r} is of type {type(value).__name__}; it must be {needed}")
+        return keep(value)
 
     return check
 
@@ -50,9 +50,9 @@ def number(low: float = 0.0, high: float = inf) -> Check[float]:
     return must_be(f"a number from {low:g} to {high:g}", lambda value: is_number(value) and low <= value <= high, float)
 
 
-def optional(check: Check[T], fits: Callable[[Any], bool] = lambda value: value is None) -> Check[Any]:
+def optional(check: Check[T], is_exempt: Callable[[Any], bool] = lambda value: value is None) -> Check[Any]:
     """Accept None, or another value that `fits`, unchanged; check anything else."""
-    return lambda name, value: value if fits(value) else check(name, value)
+    return lambda name, value: value if is_exempt(value) else check(name, value)
 
 
 def choice(*words: str) -> Check[str]:
@@ -65,9 +65,9 @@ def dict_of(check: Check[T]) -> Check[dict[str, T]]:
     return lambda name, value: {key: check(f"{name}[{key!r}]", item) for key, item in string_dict(name, value).items()}
 
 
-def is_list(value: Any, fits: Callable[[Any], bool], kinds: Any = (list, tuple)) -> bool:
+def is_list(value: Any, is_valid: Callable[[Any], bool], kinds: Any = (list, tuple)) -> bool:
     """Return whether a value is of one of the kinds and all its items fit."""
-    return isinstance(value, kinds) and all(map(fits, value))
+    return isinstance(value, kinds) and all(map(is_valid, value))
 
 
 def _is_schedule(value: Any) -> bool:

@@ -73,10 +73,8 @@ _BY_ID: Check[Any] = must_be(
 def _spec(name: str, value: Any) -> PolicySpec:
     if isinstance(value, PolicySpec):
         return value
-    expected = "a PolicySpec, or a tuple (policy_class, observation_space, action_space, config)"
-    return PolicySpec(
-        *must_be(expected, lambda parts: isinstance(parts, list | tuple) and len(parts) <= 4)(name, value)
-    )
+    needed = "a PolicySpec, or a tuple (policy_class, observation_space, action_space, config)"
+    return PolicySpec(*must_be(needed, lambda parts: isinstance(parts, list | tuple) and len(parts) <= 4)(name, value))
 
 
 def read_specs(name: str, value: Any) -> dict[str, PolicySpec]:

@@ -1,4 +1,4 @@
-"""The settings of workers and policies: one table, and a container of their values that is used as object and as dict.
+"""The settings of workers and policies: one table, and a container of their values, both an object and a dict.
 
 A setting of the table acts. A name in `WITHOUT_EFFECT` does nothing and is warned of once; one in `REFUSED` raises
 unless its value switches it off. Any other name is kept for policies, with one warning: nothing is ignored silently.
@@ -28,14 +28,14 @@ class Option(Generic[T]):
     Args:
         check: `f(name, value)` returns the value to keep, or raises `ValueError`.
         default: its value in a new config.
-        also: another name. Both are accepted with `worker` in the place of `env_runner`, too.
+        alias: another name. Both are accepted with `worker` in the place of `env_runner`, too.
         merged: fluent methods and dicts merge with the present dict.
     """
 
     name: str
 
-    def __init__(self, check: Check[T], default: Any, *, also: str | None = None, merged: bool = False) -> None:
-        self.check, self.default, self.also, self.merged = check, default, also, merged
+    def __init__(self, check: Check[T], default: Any, *, alias: str | None = None, merged: bool = False) -> None:
+        self.check, self.default, self.alias, self.merged = check, default, alias, merged
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = "lambda" if name == "lambda_" else name
@@ -92,7 +92,7 @@ class Settings(Mapping[str, Any]):
     normalize_actions = Option(checks.flag, default=True)
     clip_actions = Option(checks.flag, default=False)
     # env_runners
-    num_env_runners = Option(checks.integer(), default=0, also="num_rollout_workers")
+    num_env_runners = Option(checks.integer(), default=0, alias="num_rollout_workers")
     num_envs_per_env_runner = Option(checks.integer(1), default=1)
     env_processes = Option(checks.optional(checks.integer(1)), default=None)
     step_timeout_s = Option(checks.positive_seconds, default=STEP_TIMEOUT_S)
@@ -101,14 +101,14 @@ class Settings(Mapping[str, Any]):
     explore = Option(checks.flag, default=True)
     observation_filter = Option(checks.optional(checks.choice(*_FILTERS), callable), default="NoFilter")
     create_local_env_runner = Option(checks.flag, default=True)
-    create_env_on_local_worker = Option(checks.flag, default=False, also="create_env_on_driver")
+    create_env_on_local_worker = Option(checks.flag, default=False, alias="create_env_on_driver")
     num_cpus_per_env_runner = Option(checks.number(), default=1.0)
     num_gpus_per_env_runner = Option(checks.number(), default=0.0)
     custom_resources_per_env_runner = Option(checks.dict_of(checks.number()), default={})
     validate_env_runners_after_construction = Option(checks.flag, default=True)
     sample_timeout_s = Option(seconds, default=60.0)
     max_requests_in_flight_per_env_runner = Option(
-        checks.integer(1), 1, also="max_requests_in_flight_per_sampler_worker"
+        checks.integer(1), 1, alias="max_requests_in_flight_per_sampler_worker"
     )
     use_worker_filter_stats = Option(checks.flag, default=True)
     update_worker_filter_stats = Option(checks.flag, default=True)
@@ -124,12 +124,12 @@ class Settings(Mapping[str, Any]):
     grad_clip = Option(checks.optional(checks.positive), default=None)
     grad_clip_by = Option(checks.choice("global_norm", "norm", "value"), default="global_norm")
     train_batch_size = Option(checks.integer(1), default=32)
-    num_epochs = Option(checks.integer(1), default=1, also="num_sgd_iter")
-    minibatch_size = Option(checks.optional(checks.integer()), default=None, also="sgd_minibatch_size")
+    num_epochs = Option(checks.integer(1), default=1, alias="num_sgd_iter")
+    minibatch_size = Option(checks.optional(checks.integer()), default=None, alias="sgd_minibatch_size")
     shuffle_batch_per_epoch = Option(checks.must_be("True: minibatches are always shuffled", bool, bool), default=True)
     model = Option(checks.model, default=MODEL_DEFAULTS, merged=True)
     optimizer = Option(checks.string_dict, default={}, merged=True)
-    lambda_ = Option(checks.number(0, 1), default=1.0, also="lambda_")
+    lambda_ = Option(checks.number(0, 1), default=1.0, alias="lambda_")
     use_gae = Option(checks.flag, default=True)
     use_critic = Option(checks.flag, default=True)
     clip_param = Option(checks.number(), default=0.3)
@@ -142,10 +142,10 @@ class Settings(Mapping[str, Any]):
     kl_target = Option(checks.number(), default=0.01)
     ignore_action_bounds = Option(checks.flag, default=False)
     # callbacks
-    callbacks_class = Option(checks.optional(checks.callbacks), default=None, also="callbacks")
+    callbacks_class = Option(checks.optional(checks.callbacks), default=None, alias="callbacks")
     callback_functions = Option(checks.dict_of(checks.callbacks), default={}, merged=True)
     # fault_tolerance
-    restart_failed_env_runners = Option(checks.flag, default=True, also="recreate_failed_env_runners")
+    restart_failed_env_runners = Option(checks.flag, default=True, alias="recreate_failed_env_runners")
     ignore_env_runner_failures = Option(checks.flag, default=False)
     max_num_env_runner_restarts = Option(checks.integer(), default=1000)
     delay_between_env_runner_restarts_s = Option(seconds, default=1.0)
@@ -164,13 +164,13 @@ class Settings(Mapping[str, Any]):
     extra_python_environs_for_worker = Option(checks.string_dict, default={})
     num_gpus = Option(checks.number(), default=0.0)
     _fake_gpus = Option(checks.flag, default=False)
-    framework_str = Option(checks.choice("torch"), default="torch", also="framework")
+    framework_str = Option(checks.choice("torch"), default="torch", alias="framework")
     # evaluation, reporting, experimental, offline_data
     evaluation_config = Option(checks.optional(_OVERRIDES), default=None, merged=True)
     in_evaluation = Option(checks.flag, default=False)
     keep_per_episode_custom_metrics = Option(checks.flag, default=False)
     _disable_preprocessor_api = Option(checks.flag, default=False)
-    input_ = Option(checks.choice("sampler", "dataset"), default="sampler", also="input")
+    input_ = Option(checks.choice("sampler", "dataset"), default="sampler", alias="input")
 
     def __init__(self, algo_class: type | None = None) -> None:
         values = {name: copy_nested(setting.default) for name, setting in SETTINGS.items()}
@@ -283,12 +283,12 @@ class Settings(Mapping[str, Any]):
             self._require_thawed(name)
             if name in REFUSED and value not in (None, False, "sync"):
                 raise ValueError(f"{name}={value!r} is not served: {REFUSED[name]}")
-            key, kept = NAMES.get(name, name), value
+            key, result = NAMES.get(name, name), value
             if (option := SETTINGS.get(key)) is not None:
-                kept = option.check(key, merge_dicts(self._values[key], value) if merge and option.merged else value)
-            if key in checked and checked[key] != kept:
+                result = option.check(key, merge_dicts(self._values[key], value) if merge and option.merged else value)
+            if key in checked and checked[key] != result:
                 raise ValueError(f"{key} and {name}={value!r} are one setting; give one")
-            checked[key] = kept
+            checked[key] = result
         self._values.update(checked)
         for name in checked.keys() - SETTINGS.keys():
             unknown = f"it is no setting{suggestion(name, NAMES)}; kept for policies as config[{name!r}]"
@@ -308,7 +308,7 @@ SETTINGS: Mapping[str, Option[Any]] = {row.name: row for row in vars(Settings).v
 NAMES: Mapping[str, str] = {name: name for name in (*WITHOUT_EFFECT, *REFUSED)} | {
     other_name.replace("env_runner", part): name
     for name, option in SETTINGS.items()
-    for other_name in (name, option.also or name)
+    for other_name in (name, option.alias or name)
     for part in ("env_runner", "worker")
 }
 """The setting by each of its names: older names have `worker` in the place of `env_runner`."""

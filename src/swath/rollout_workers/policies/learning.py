@@ -1,4 +1,4 @@
-"""How policies learn: ranks that wait for each other, gradients, and several passes over a batch in minibatches.
+"""Learning of policies: synchronised ranks, gradients, and passes over a batch in minibatches.
 
 parameters ──loss──▶ gradients ──mean over ranks──▶ ──clip──▶ an optimiser's step
 
@@ -195,13 +195,13 @@ def average_gradients(parameters: Sequence[nn.Parameter]) -> None:
     Raises:
         WorkerLate: other ranks have not come in time.
     """
-    trained = [parameter for parameter in parameters if parameter.requires_grad]
-    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained]
+    trained_parameters = [parameter for parameter in parameters if parameter.requires_grad]
+    gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in trained_parameters]
     flat = torch.cat([gradient.reshape(-1) for gradient in gradients])
     barrier()
     distributed.all_reduce(flat)
     means = torch.split(flat / distributed.get_world_size(), [gradient.numel() for gradient in gradients])
-    for parameter, mean in zip(trained, means, strict=True):
+    for parameter, mean in zip(trained_parameters, means, strict=True):
         parameter.grad = mean.to(parameter).reshape(parameter.shape)
 
 

@@ -81,7 +81,7 @@ class TorchPolicy(Policy):
         self.num_outputs, self.dist_class = self._head.inputs, networks.dist_class_of(self._head)
         seed, policy_id = self.config["seed"], self.config.get("__policy_id", "")
         streams = None if seed is None else PrivateStreams(derive_named(seed, f"weights of {policy_id}"), self.device)
-        with streams.activate() if streams else nullcontext():  # with a seed, weights depend on it and the id alone
+        with streams.activate() if streams else nullcontext():  # with a seed, weights depend on seed and id alone
             self.model = self.make_model().to(self.device).eval()
             initial: Any = getattr(self.model, "get_initial_state", list)
             self._initial_state = [map_nest(lambda leaf: np.array(as_array(leaf)), part) for part in initial()]
@@ -154,7 +154,7 @@ class TorchPolicy(Policy):
         if ColumnNames.SEQ_LENS not in train_batch or not train_batch.zero_padded:
             return torch.mean
         seq_lens, stride = train_batch[ColumnNames.SEQ_LENS], train_batch.max_seq_len
-        assert stride is not None  # since rows are padded
+        assert stride is not None  # rows are padded
         valid = torch.arange(stride, device=seq_lens.device) < seq_lens.unsqueeze(-1)
         return lambda values: values[valid.reshape(-1)].mean()
 
@@ -424,15 +424,12 @@ class PPOTorchPolicy(TorchPolicy):
 
     def loss(self, model: nn.Module, dist_class: DistClass, train_batch: SampleBatch) -> Tensor:
         """Compute the clipped surrogate loss with a divergence penalty (Schulman et al., 2017, eq. 7 to 9)."""
-        dist_inputs, value, _ = self.run_model(model, train_batch)
-        new_dist, old_dist = (
-            dist_class(dist_inputs, model),
-            dist_class(train_batch[ColumnNames.ACTION_DIST_INPUTS], model),
-        )
+        inputs, value, _ = self.run_model(model, train_batch)
+        new, old = dist_class(inputs, model), dist_class(train_batch[ColumnNames.ACTION_DIST_INPUTS], model)
         config, target, mean = self.config, train_batch[ColumnNames.VALUE_TARGETS], self.valid_mean(train_batch)
-        log_ratio = new_dist.logp(train_batch[ColumnNames.ACTIONS]) - train_batch[ColumnNames.ACTION_LOGP]
+        log_ratio = new.logp(train_batch[ColumnNames.ACTIONS]) - train_batch[ColumnNames.ACTION_LOGP]
         policy_loss = mean(clipped_surrogate(log_ratio, train_batch[ColumnNames.ADVANTAGES], config["clip_param"]))
-        entropy, kl = mean(new_dist.entropy()), mean(old_dist.kl(new_dist))
+        entropy, kl = mean(new.entropy()), mean(old.kl(new))
         value_loss = explained_var = torch.zeros_like(entropy)
         if config["use_critic"] and value is not None:
             value_loss = mean((value - target).square().clamp(0, config["vf_clip_param"]))

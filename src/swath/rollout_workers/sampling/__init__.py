@@ -1,4 +1,4 @@
-"""How a rollout worker collects its batches, from the steps of the library's one loop.
+"""Collection of a rollout worker's batches from the steps of the library's only loop.
 
     hosts ──▶ agents ──▶ rollout.loop ──▶ sampler ──▶ batches
     policies ◀──┘            slots: the episodes, which transitions wait, what is handed out

@@ -1,4 +1,4 @@
-"""The agents of B envs, which are host and actor of the loop: policies see what envs return, and envs what they answer.
+"""The agents of B envs, which are host and actor of the loop: they pass observations to policies, and actions to envs.
 
     LoneAgents   each env has one agent: env i is slot i               arrays [B, …] pass through
     ManyAgents   agents come and go: an observed agent gets a slot     {agent: observation}, sorted by policy
@@ -47,7 +47,7 @@ class Agents(ABC):
         n_envs, leaves = self.spec.num_envs, host.spec.observation
         # What the envs returned last.
         self._returned: Leaves = [np.zeros((n_envs, *leaf.shape), leaf.dtype) for leaf in leaves] or [[{}] * n_envs]
-        self._latest: Leaves = []  # what policies have seen of it, where that is something else
+        self._latest: Leaves = []  # the policies' inputs, if they differ from it
         self._started_envs: list[int] = []
 
     def begin(self, envs: Sequence[int]) -> None:
@@ -111,16 +111,16 @@ class LoneAgents(Agents):
         rows.write(step, self.slots.n_steps)
 
     def __call__(self, observation: Leaves) -> Leaves:
-        """Let the policy act in all envs, also in envs that will ignore it; return what is kept."""
+        """Compute the policy's actions for all envs, also for envs that will ignore them; return answers to keep."""
         rows, timer = self._rows, self._timer
         if timer.is_timing:
             timer.lap("env_wait")
         while self._started_envs:
             self._announce(self._started_envs.pop(0))
-        kept = rows.act(observation, rows.all_ids, self.slots.episodes)
+        answers = rows.act(observation, rows.all_ids, self.slots.episodes)
         if timer.is_timing:
             timer.lap("inference")
-        return kept
+        return answers
 
     def step(self, action: Leaves, only: int | None = None) -> Transition:  # noqa: ARG002
         """Step all envs, with processed actions, and look at what they return."""
@@ -156,17 +156,17 @@ class LoneAgents(Agents):
         return self._latest
 
     def _inputs(self, envs: Sequence[int], leaves: Leaves, base: Leaves) -> tuple[Leaves, dict[int, Exception]]:
-        """Return `base` with what the policy sees of some envs, and errors by env."""
+        """Return `base` with the policy's inputs for some envs, and errors by env."""
         rows, n_envs = self._rows, len(self._envs)
-        env_leaves = leaves if len(envs) == n_envs else [leaf[envs] for leaf in leaves]
-        inputs, positions, errors = rows.see(lambda rows_of_env: [leaf[rows_of_env] for leaf in env_leaves], len(envs))
+        part = leaves if len(envs) == n_envs else [leaf[envs] for leaf in leaves]
+        inputs, positions, errors = rows.preprocess(lambda indices: [leaf[indices] for leaf in part], len(envs))
         if 0 < len(positions) < n_envs:
             inputs = with_rows(base, n_envs, [envs[position] for position in positions], inputs)
         return inputs or base, {envs[position]: error for position, error in errors.items()}
 
 
 class Shown(NamedTuple):
-    """What a step or reset of an env has shown of its agents, by their tokens.
+    """The agents' results of a step or reset of an env, by their tokens.
 
     Attributes:
         agents: the observed ones, if none has ended or was left out; else empty.
@@ -195,8 +195,8 @@ class ManyAgents(Agents):
 
     def __init__(self, host: ArrayHost, slots: Slots, timer: PerfStats, announce: Callable[[int], None]) -> None:
         super().__init__(host, slots, timer, announce)
-        self._tokens: list[dict[Any, int]] = [{} for _ in self._envs]  # of all agents of the episode
-        self._running: list[dict[Any, int]] = [{} for _ in self._envs]  # of agents that have not ended
+        self._tokens: list[dict[Any, int]] = [{} for _ in self._envs]  # tokens of all agents of the episode
+        self._running: list[dict[Any, int]] = [{} for _ in self._envs]  # tokens of agents that have not ended
         self._shown = [_NOTHING_SHOWN] * len(self._envs)
         self._sorted: tuple[list[int], list[tuple[PolicyRows, Array, Array]]] = [], []
 
@@ -243,11 +243,11 @@ class ManyAgents(Agents):
             self._announce(self._started_envs.pop(0))
         for rows, _, ids in self._group_by_policy([*chain.from_iterable(shown.acting for shown in self._shown)]):
             inputs = rows.latest if ids is rows.all_ids else [leaf.take(ids, axis=0) for leaf in rows.latest]
-            kept = rows.act(inputs, ids, self.slots.episodes)
-            rows.open(inputs, kept, ids)
+            answers = rows.act(inputs, ids, self.slots.episodes)
+            rows.open(inputs, answers, ids)
             if timer.is_timing:
                 timer.lap("inference")
-            actions = kept[: rows.n_actions]
+            actions = answers[: rows.n_actions]
             split = rows.split(actions if rows.process is None else rows.process(actions))
             envs = rows.fields["labels"][ids, ENV].tolist()
             for env, agent, action in zip(envs, rows.agents[ids].tolist(), split, strict=True):
@@ -263,10 +263,7 @@ class ManyAgents(Agents):
             timer.lap("env_wait")
         envs = self._working_envs(transition) if transition.failed else self._envs
         self._returned = transition.observation
-        transition.failed = [
-            *transition.failed,
-            *self._keep_observations(envs, transition.observation, transition.info).items(),
-        ]
+        transition.failed = [*transition.failed, *self._keep(envs, transition.observation, transition.info).items()]
         if timer.is_timing:
             timer.lap("raw_obs_processing")
         return transition
@@ -274,13 +271,13 @@ class ManyAgents(Agents):
     def _look_at_reset(self, envs: Sequence[int], leaves: Leaves, base: Leaves) -> Leaves:  # noqa: ARG002
         self._returned = leaves
         for env in envs:
-            self.enter(env, self.slots.episodes[env])  # without agents that were observed in a reset that failed
+            self.enter(env, self.slots.episodes[env])  # drops agents of a failed reset
         results = {env: {**_RESET_RESULT, INFOS: self._host.info_of(env)} for env in envs}
-        for env, error in self._keep_observations(envs, leaves, results).items():
+        for env, error in self._keep(envs, leaves, results).items():
             raise EnvRaised(env, error) from error
         return leaves
 
-    def _keep_observations(self, envs: Sequence[int], leaves: Leaves, results: Any) -> dict[int, Exception]:
+    def _keep(self, envs: Sequence[int], leaves: Leaves, results: Any) -> dict[int, Exception]:
         """Keep the observations that envs returned, with their other results by env; return errors by env."""
         failed, values, observed, infos = dict[int, Exception](), list[Any](), list[int](), dict[int, Any]()
         for env in envs:
@@ -293,17 +290,13 @@ class ManyAgents(Agents):
             if any(result[INFOS].values()):
                 infos |= {self._tokens[env].get(agent, -1): info for agent, info in result[INFOS].items()}
         for rows, positions, ids in self._group_by_policy(observed):
-            inputs, good_positions, errors = rows.see(
-                partial(rows.pack, [values[i] for i in positions.tolist()]), len(ids)
-            )
+            inputs, ok, errors = rows.preprocess(partial(rows.pack, [values[i] for i in positions.tolist()]), len(ids))
             failed |= {int(rows.fields["labels"][ids[position], ENV]): error for position, error in errors.items()}
-            if good_positions:
-                rows.observe(inputs, ids if len(good_positions) == len(ids) else ids[good_positions])
+            if ok:
+                rows.observe(inputs, ids if len(ok) == len(ids) else ids[ok])
             if infos or rows.has_infos:
                 token = rows.number << _SLOT_BITS
-                rows.note_infos(
-                    [infos.get(token | slot, {}) for slot in ids[good_positions].tolist()], ids[good_positions].tolist()
-                )
+                rows.note_infos([infos.get(token | slot, {}) for slot in ids[ok].tolist()], ids[ok].tolist())
         return failed
 
     def _observe(self, env: int, episode: Episode, returned: ByAgent, result: Mapping[str, ByAgent]) -> Iterable[Any]:

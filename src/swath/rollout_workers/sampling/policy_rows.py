@@ -1,4 +1,4 @@
-"""One policy of a worker: how it is called, and the rows of its slots.
+"""One policy of a worker: its calls, and the rows of its slots.
 
     slot    an agent in an env, which has at most one open transition: acted on, but not ended
     rows    `[S, T]`, in the collectors' buffer: a transition is in the row of its slot at the step that ended it, and
@@ -121,12 +121,12 @@ class PolicyRows:
         self._action = build_value(space, zeros)
         self._action_form = np.asarray(None) if isinstance(self._action, dict | tuple) else self._action
         # Columns that agents take along from step to step, with what they begin with; and the leaves of that.
-        self._carried: dict[str, Any] = {f"{STATE_IN}{i}": state for i, state in enumerate(self._initial)}
+        self._states: dict[str, Any] = {f"{STATE_IN}{i}": state for i, state in enumerate(self._initial)}
         wanted = self.wanted.input | self.wanted.batch
         if ColumnNames.PREV_ACTIONS in wanted:
-            self._carried[ColumnNames.PREV_ACTIONS] = self._action
+            self._states[ColumnNames.PREV_ACTIONS] = self._action
         self._takes_reward_along = ColumnNames.PREV_REWARDS in wanted
-        self._first = leaves_of((*self._carried.values(),))
+        self._first = leaves_of((*self._states.values(),))
         # What slots take along, `[S, …]`; and which leaves of what is kept of an answer it is in the next step.
         self._before: Leaves = [np.zeros((0, *leaf.shape), leaf.dtype) for leaf in self._first]
         self._sources: list[int] = []
@@ -137,7 +137,7 @@ class PolicyRows:
         self._use_table(np.zeros(0, SLOT))
         self.agents, self.infos, self.has_infos = np.empty(0, object), np.empty(0, object), False
         self.latest: Leaves = []  # observations of all slots
-        self._open: Leaves = []  # of open transitions, `[S, …]`: observations acted on, and what is kept of answers
+        self._open: Leaves = []  # observations and answers of open transitions, `[S, …]`
         self._buffer: Buffer | None = None
         self._form = 0, 0  # numbers of its slots and steps
         self._rows: Rows | None = None
@@ -175,7 +175,7 @@ class PolicyRows:
         self._free.append(slot)
         self.fields["is_open"][slot] = False
 
-    def see(self, read: Callable[[Which], Leaves], n: int) -> tuple[Leaves, list[int], dict[int, Exception]]:
+    def preprocess(self, read: Callable[[Which], Leaves], n: int) -> tuple[Leaves, list[int], dict[int, Exception]]:
         """Return observations as the policy sees them, their positions, and errors by position.
 
         Args:
@@ -231,7 +231,7 @@ class PolicyRows:
         return _read_info(self.infos[slot], self.fields["labels"][slot, ENV])
 
     def act(self, inputs: Leaves, ids: Array, episodes: Sequence[Any]) -> Leaves:
-        """Let the policy act for slots; return what is kept of its answers, action leaves first.
+        """Compute the policy's actions for slots; return the answers to keep, action leaves first.
 
         Args:
             inputs: their observations, as the policy sees them.
@@ -254,22 +254,22 @@ class PolicyRows:
             extras = {**extras, **{f"{STATE_OUT}{i}": state for i, state in enumerate(states)}}
         if self._values_later:
             extras = {**extras, ColumnNames.VF_PREDS: np.zeros(n_rows, np.float32)}
-        kept = [*actions, *self._flat(extras)]
-        if [(leaf.shape, leaf.dtype) for leaf in kept] != self._forms.get(n_rows):
-            self._note_forms(kept, n_rows)
+        result = [*actions, *self._flat(extras)]
+        if [(leaf.shape, leaf.dtype) for leaf in result] != self._forms.get(n_rows):
+            self._note_forms(result, n_rows)
         if before:
-            kept += [leaf.astype(kept[i].dtype, copy=False) for leaf, i in zip(before, self._sources, strict=True)]
+            result += [leaf.astype(result[i].dtype, copy=False) for leaf, i in zip(before, self._sources, strict=True)]
         if self._takes_reward_along:
-            kept.append(fields["reward"][ids].astype(np.float32))
+            result.append(fields["reward"][ids].astype(np.float32))
         fields["labels"][ids, VERSION] = self._version
         if self._values_later:
             fields["labels"][ids, UNVALUED] = range(self._n_unvalued, self._n_unvalued + n_rows)
             self._unvalued.append(inputs)
             self._n_unvalued += n_rows
-        return kept
+        return result
 
     def open(self, observations: Leaves, kept: Leaves, ids: Array) -> None:
-        """Open transitions of slots: keep what was acted on and answered until they end."""
+        """Open transitions of slots: keep observations and answers until the transitions end."""
         new = [*observations, *kept]
         if not self._open or len(self._open[0]) < self.size:
             self._open = with_rows(self._open, self.size, ids, new)
@@ -384,7 +384,7 @@ class PolicyRows:
         """Return the columns of a batch that are kept, or can be computed from labels."""
         leaves, optional = iter(part), dict[str, Any]()
         layout = {ColumnNames.OBS: self._seen, ColumnNames.NEXT_OBS: self._seen, ColumnNames.ACTIONS: self._action}
-        columns = {name: nest_of(first, leaves) for name, first in {**layout, **self._extras, **self._carried}.items()}
+        columns = {name: nest_of(first, leaves) for name, first in {**layout, **self._extras, **self._states}.items()}
         if self._takes_reward_along:
             optional[ColumnNames.PREV_REWARDS] = next(leaves)
         labels, _, *outcome = leaves
@@ -424,7 +424,7 @@ class PolicyRows:
     def _columns_before(self, ids: Array, before: Leaves) -> dict[str, Any]:
         """Return states and optional columns of the input for slots."""
         leaves, fields, wanted = iter(before), self.fields, self.wanted.input
-        columns = {name: nest_of(first, leaves) for name, first in self._carried.items()}
+        columns = {name: nest_of(first, leaves) for name, first in self._states.items()}
         if ColumnNames.PREV_ACTIONS not in wanted:
             columns.pop(ColumnNames.PREV_ACTIONS, None)
         optional: dict[str, Callable[[], Any]] = {
@@ -442,7 +442,7 @@ class PolicyRows:
             ValueError: the first answer had other columns.
         """
         extras = self._extras = self._extras or {
-            name: self._carried.get(STATE_IN + name.removeprefix(STATE_OUT), leaf) for name, leaf in answer.items()
+            name: self._states.get(STATE_IN + name.removeprefix(STATE_OUT), leaf) for name, leaf in answer.items()
         }
         if answer.keys() != extras.keys():
             raise ValueError(f"{self.policy_id!r} answered the extra columns {[*answer]}; before they were {[*extras]}")
@@ -460,17 +460,15 @@ class PolicyRows:
         """
         forms = [(leaf.shape, leaf.dtype) for leaf in leaves]
         first = next(iter(self._forms.values()), forms)
-        old_forms = [((n_rows, *shape[1:]), dtype) for shape, dtype in first]
-        if forms != old_forms:
-            new_text, old_text = (
-                ", ".join(f"{dtype} of shape {shape}" for shape, dtype in rows) for rows in (forms, old_forms)
-            )
-            raise ValueError(f"{self.policy_id!r} answered {new_text}; before they were {old_text} for as many rows")
+        needed = [((n_rows, *shape[1:]), dtype) for shape, dtype in first]
+        if forms != needed:
+            new, old = (", ".join(f"{dtype} of shape {shape}" for shape, dtype in rows) for rows in (forms, needed))
+            raise ValueError(f"{self.policy_id!r} answered {new}; before they were {old} for as many rows")
         self._forms[n_rows] = forms
         layout = {ColumnNames.PREV_ACTIONS: self._action, **self._extras}
         places = iter(range(len(forms)))
         inputs = {name.replace(STATE_OUT, STATE_IN): [next(places) for _ in leaves_of(layout[name])] for name in layout}
-        self._sources = [place for name in self._carried for place in inputs[name]]
+        self._sources = [place for name in self._states for place in inputs[name]]
         self._before = [leaf.astype(leaves[i].dtype) for leaf, i in zip(self._before, self._sources, strict=True)]
 
 

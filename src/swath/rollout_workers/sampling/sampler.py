@@ -99,9 +99,9 @@ class BatchMaker:
         """Return a policy's transitions, without the chunks whose last info switches training off."""
         labels, starts, lengths = _cut(part)
         last = infos_at(part, starts + lengths - 1)
-        kept = np.array([info.get("training_enabled", True) for info in last], np.bool_)
-        if not kept.all():
-            part = select(part, np.repeat(kept, lengths))
+        is_kept = np.array([info.get("training_enabled", True) for info in last], np.bool_)
+        if not is_kept.all():
+            part = select(part, np.repeat(is_kept, lengths))
             labels, starts, lengths = _cut(part)
         if not len(labels):
             return None
@@ -149,7 +149,7 @@ class BatchMaker:
 
     def _episode_and_agent(self, labels: Array) -> tuple[Episode, Any]:
         """Return the episode and the agent of a transition."""
-        episode = self._slots.known[int(labels[EPISODE])]
+        episode = self._slots.by_id[int(labels[EPISODE])]
         return episode, episode.get_agents()[labels[AGENT]]
 
 
@@ -343,10 +343,10 @@ class Sampler:
         policies, slots = self._worker.policy_map, self._slots
         for number, rows in [*slots.policies.items()]:
             if policies.get(rows.policy_id, rows.policy) is not rows.policy:
-                bound = {e.env_id for e in slots.episodes if e for other, _ in e.slots.values() if other is rows}
-                for env in bound.difference(self._state.ended_envs):
+                agent_envs = {e.env_id for e in slots.episodes if e for other, _ in e.slots.values() if other is rows}
+                for env in agent_envs.difference(self._state.ended_envs):
                     self.counts["env_steps_discarded"] += slots.discard(env)
-                self._state.ended_envs = sorted({*self._state.ended_envs, *bound})
+                self._state.ended_envs = sorted({*self._state.ended_envs, *agent_envs})
                 slots.remove(lambda labels: np.ones(len(labels), np.bool_), [slots.policies.pop(number)])
 
     def _step(self, source: Iterator[Step]) -> None:
@@ -365,7 +365,7 @@ class Sampler:
             raise failures.fatal
 
     def _raise(self, raised: EnvRaised) -> None:
-        """Raise what an env has raised, with a note of where, unless that is allowed."""
+        """Raise the exception of an env, with a note of its place, unless exceptions are allowed."""
         failures, env, episode = self._failures, raised.env, self._slots.episodes[raised.env]
         place = f"step {episode.length} of its episode, counted from 0" if episode.has_begun else "a reset"
         is_fatal = failures.take_fatal() is not None
@@ -393,7 +393,7 @@ class Sampler:
                     self._call("on_episode_step", env)
         finally:
             for env in ended:
-                slots.over[env] = slots.clocks[env]
+                slots.ended_until[env] = slots.clocks[env]
                 slots.episodes[env].keep()
                 self._ended.append(slots.episodes[env])
             if ended and self._maker.listener is None:  # otherwise after their rows were post-processed
@@ -417,8 +417,8 @@ class Sampler:
             if env not in self._warned:
                 self._warned.add(env)
                 advice = "limit episodes (gymnasium's TimeLimit), or set batch_mode='truncate_episodes'"
-                lasts = f"has lasted {lengths[env]:,} steps, and is handed out only when it ends"
-                warn(f"the episode of sub-env {env} {lasts}; {advice}")
+                duration = f"has lasted {lengths[env]:,} steps, and is handed out only when it ends"
+                warn(f"the episode of sub-env {env} {duration}; {advice}")
 
     def _begin(self, envs: Sequence[int]) -> tuple[Sequence[int], None]:
         """Create the next episodes in these envs, unless they are created and wait for their reset."""

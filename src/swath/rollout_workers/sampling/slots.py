@@ -170,7 +170,7 @@ class Episode:
 
 @dataclass(frozen=True)
 class Quota:
-    """When a batch is complete.
+    """The size at which a batch is complete.
 
     Attributes:
         length: F, steps of a fragment.
@@ -209,11 +209,11 @@ class Slots:
     Attributes:
         policies: by number.
         episodes: the running or next `Episode` of each env.
-        known: by id, the episodes that are running or have transitions here.
+        by_id: by id, the episodes that are running or have transitions here.
         clocks: int64 `[B]`, steps that each env has made, without discarded ones.
         episode_starts: int64 `[B]`, clocks at the start of the running episodes.
         handed_out: int64 `[B]`, clocks up to which steps were handed out.
-        over: int64 `[B]`, clocks up to which steps belong to episodes that ended by themselves.
+        ended_until: int64 `[B]`, clocks up to which steps belong to episodes that ended by themselves.
         n_steps: room in the next rows of policies.
     """
 
@@ -222,8 +222,8 @@ class Slots:
         self._explore: bool | None = None
         self.policies: dict[int, PolicyRows] = {}
         self.episodes: list[Any] = [None] * num_envs
-        self.known: dict[int, Episode] = {}
-        self.clocks, self.episode_starts, self.handed_out, self.over = np.zeros((4, num_envs), np.int64)
+        self.by_id: dict[int, Episode] = {}
+        self.clocks, self.episode_starts, self.handed_out, self.ended_until = np.zeros((4, num_envs), np.int64)
 
     def rows_of(self, policy_id: str) -> PolicyRows:
         """Return the rows of the policy that has this id now."""
@@ -254,7 +254,7 @@ class Slots:
             for rows, slot in reversed(previous.slots.values()):
                 rows.free(slot)
         episode.slots.clear()
-        self.episodes[env] = self.known[episode.episode_id] = episode
+        self.episodes[env] = self.by_id[episode.episode_id] = episode
         self.episode_starts[env] = self.clocks[env]
 
     def add_agent(self, episode: Episode, agent: Any, rows: PolicyRows) -> int:
@@ -270,7 +270,7 @@ class Slots:
             rows.truncate(self.episodes[env].episode_id)
 
     def discard(self, env: int) -> int:
-        """Discard what is left of the running episode of an env; return its number of env steps."""
+        """Discard the rest of the running episode of an env; return its number of env steps."""
         episode = self.episodes[env]
         self.remove(lambda labels: labels[:, EPISODE] == episode.episode_id)
         lost = self.waiting_steps(episode)
@@ -295,19 +295,19 @@ class Slots:
     def cuts(self, quota: Quota) -> Array | None:
         """Return up to where each env is handed out, once there is enough."""
         if quota.whole_episodes or quota.by_agents:
-            cuts = self.over if quota.whole_episodes else self.clocks
+            cuts = self.ended_until if quota.whole_episodes else self.clocks
             n_steps = (cuts - self.handed_out).sum()
             if quota.by_agents:
-                complete = [episode for episode in self.known.values() if episode.is_over or not quota.whole_episodes]
+                complete = [episode for episode in self.by_id.values() if episode.is_over or not quota.whole_episodes]
                 n_steps = sum(episode.active_agent_steps for episode in complete)
             return cuts.copy() if n_steps >= quota.length * quota.fragments else None
-        cuts, ready = self.handed_out.copy(), (self.clocks - self.handed_out) // quota.length
-        if ready.sum() < quota.fragments:
+        cuts, n_chunks = self.handed_out.copy(), (self.clocks - self.handed_out) // quota.length
+        if n_chunks.sum() < quota.fragments:
             return None
-        for _ in range(quota.fragments):  # from the envs with the fewest steps handed out
-            env = min(np.flatnonzero(ready).tolist(), key=cuts.__getitem__)
+        for _ in range(quota.fragments):  # envs with the fewest delivered steps first
+            env = min(np.flatnonzero(n_chunks).tolist(), key=cuts.__getitem__)
             cuts[env] += quota.length
-            ready[env] -= 1
+            n_chunks[env] -= 1
         return cuts
 
     def remove(
@@ -319,7 +319,7 @@ class Slots:
         for _, part in parts:
             episodes, n_transitions = np.unique(labels_of(part)[:, EPISODE], return_counts=True)
             for episode_id, n in zip(episodes.tolist(), n_transitions.tolist(), strict=True):
-                self.known[episode_id].n_removed += n
+                self.by_id[episode_id].n_removed += n
         return parts
 
     def hand_out(self, cuts: Array) -> tuple[list[tuple[PolicyRows, Leaves]], int]:
@@ -329,7 +329,7 @@ class Slots:
         """
         env_steps = int((cuts - self.handed_out).sum())
         parts = self.remove(lambda labels: labels[:, CLOCK] < cuts[labels[:, ENV]])
-        self.handed_out, self.over = cuts, np.maximum(self.over, cuts)
+        self.handed_out, self.ended_until = cuts, np.maximum(self.ended_until, cuts)
         return [(rows, _sort_rows(part)) for rows, part in parts], env_steps
 
     def make_room(self) -> None:
@@ -339,7 +339,7 @@ class Slots:
             if not is_used and not any(rows is other for e in self.episodes if e for other, _ in e.slots.values()):
                 del self.policies[number]
         running = {episode.episode_id for episode in self.episodes if episode is not None}
-        self.known = {i: episode for i, episode in self.known.items() if i in running or episode.active_agent_steps}
+        self.by_id = {i: episode for i, episode in self.by_id.items() if i in running or episode.active_agent_steps}
 
 
 def _sort_rows(part: Leaves) -> Leaves:

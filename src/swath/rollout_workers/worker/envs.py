@@ -171,8 +171,8 @@ class Envs:
         """
         worker, config, event = self.worker, self.worker.config, "on_sub_environment_created"
         if listener(worker.callbacks, event) is not None:
-            move = "check them by validate_env, which runs there, or leave env_processes out"
-            raise ValueError(f"env_processes={n_processes} keep sub-envs from the callback {event}; {move}")
+            advice = "check them by validate_env, which runs there, or leave env_processes out"
+            raise ValueError(f"env_processes={n_processes} keep sub-envs from the callback {event}; {advice}")
         n_envs = config.num_envs_per_env_runner
         stops = [n_envs * index // n_processes for index in range(n_processes + 1)]
         makes = [
@@ -220,7 +220,7 @@ def _add_envs(envs: list[Any], make: Callable[[int], Any], numbers: Iterable[int
         if any(env is other for other in envs):
             raise ValueError("env_creator returned the same env twice; it must make a new one at each call")
         is_vector, is_first = isinstance(env, VectorEnv) or is_vector_env(env), not envs
-        if hasattr(env, "close"):  # also one that is refused
+        if hasattr(env, "close"):  # refused envs are closed, too
             envs.append(env)
         if not isinstance(env, gym.Env) and not (is_vector and is_first):
             after = "" if is_first else f" for vector_index={number}, after {envs[0]}; make envs of one kind"
@@ -244,6 +244,6 @@ def _share_host(
         first = envs[0] if envs else None
         if first is None or isinstance(first, MultiAgentEnv | VectorEnv) or is_vector_env(first):
             result = "None" if first is None else f"{first} ({type(first).__name__})"
-            move = "leave env_processes out, and take more workers"
-            raise TypeError(f"env_processes step gymnasium envs of one agent, and env_creator made {result}; {move}")
+            advice = "leave env_processes out, and take more workers"
+            raise TypeError(f"env_processes step gymnasium envs of one agent, and env_creator made {result}; {advice}")
         return EnvListHost(envs, exact=True)

@@ -1,4 +1,4 @@
-"""The policies of a rollout worker: how they are built, removed, updated, given weights and restored."""
+"""The policies of a rollout worker: construction, removal, updates, weights and restoration."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ def build_policy(worker: Any, policy_id: str, spec: PolicySpec, policy: Any, sta
         advice = "call teardown_torch_data_parallel() on each, add it there, and set the ranks up again"
         raise RuntimeError(f"policy {policy_id!r} cannot be added while policies learn on several ranks: {advice}")
     original_space, is_plain = spec.observation_space, worker.config["_disable_preprocessor_api"]
-    assert original_space is not None  # since the spec is complete
+    assert original_space is not None  # the spec is complete
     preprocessor = (NoPreprocessor if is_plain else get_preprocessor(original_space))(original_space)
     space = preprocessor.observation_space
     # a dict is the config in the state of another worker's policy: the settings of this worker hold
@@ -184,7 +184,7 @@ def build_policy(worker: Any, policy_id: str, spec: PolicySpec, policy: Any, sta
     filter_ = get_filter(config["observation_filter"], map_nest(lambda leaf: leaf.shape, template_of(space)))
     built = policy
     if built is None:
-        assert spec.policy_class is not None  # since the spec is complete
+        assert spec.policy_class is not None  # the spec is complete
         settings = config.to_dict() if config is spec.config else dict(spec.config or {})
         settings |= {"worker_index": worker.worker_index, "num_workers": worker.config.num_env_runners}
         built = spec.policy_class(space, spec.action_space, {**settings, "__policy_id": policy_id})

@@ -1,4 +1,4 @@
-"""What a rollout worker starts with: its arguments, seeds and log, and rows of a dataset in the place of envs.
+"""Start-up of a rollout worker: its arguments, seeds and log, and rows of a dataset in place of envs.
 
 Worker 0 in training and in its first life gives its envs the root seed and those after it. All other seeds come from
 `swath.seeds`, evaluation and training apart, and none of them equals a seed of worker 0.
@@ -116,7 +116,7 @@ class WorkerLog:
 
 
 class DatasetReader:
-    """Reads the rows of a shard again and again.
+    """Reads the rows of a shard in an endless cycle.
 
     Args:
         shard: an iterable of `SampleBatch` or dicts of columns; or an object with `iter_batches`, as Ray's datasets.

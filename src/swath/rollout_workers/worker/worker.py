@@ -440,7 +440,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
             self.set_global_vars(global_vars)
 
     def get_global_vars(self) -> dict[str, Any]:
-        """Return a copy of what all workers know: `timestep`, `num_grad_updates_per_policy`."""
+        """Return a copy of the variables of all workers: `timestep`, `num_grad_updates_per_policy`."""
         return deepcopy(self.global_vars)
 
     def set_global_vars(self, global_vars: Mapping[str, Any], policy_ids: Iterable[str] | str | None = None) -> None:
@@ -552,7 +552,7 @@ class RolloutWorker(ParallelIteratorWorker, EnvRunner):
 
     @contextmanager
     def _use_streams(self) -> Iterator[None]:
-        """Draw from the worker's own random streams while it works; raise `Closed` if it was stopped."""
+        """Draw from the worker's own random streams in the block; raise `Closed` if the worker was stopped."""
         if self.is_stopped:
             raise Closed(f"worker {self.worker_index} was stopped; build another one")
         with nullcontext() if self._streams is None else self._streams.activate():

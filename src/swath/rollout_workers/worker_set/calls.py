@@ -1,4 +1,4 @@
-"""How functions are called in the workers of a set: one for all workers or one each, waited for or not."""
+"""Calls of functions in the workers of a set: one function for all or one each, blocking or not."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from itertools import cycle
 from typing import Any, Literal, TypeAlias
 
 from swath.group.group import Request
-from swath.nearest import unexpected
+from swath.nearest import unexpected_keyword
 from swath.options import seconds
 from swath.rollout_workers.worker_set.actor import run_on
 from swath.rollout_workers.worker_set.group import LATE, Batch, Purpose, Reply, RolloutGroup
@@ -47,7 +47,7 @@ def refuse(keywords: Mapping[str, Any]) -> None:
     """Raise for a keyword that is unknown, or that asks for something that is not served."""
     for name, value in keywords.items():
         if name not in _REFUSED:
-            raise unexpected("the call", name, _REFUSED)
+            raise unexpected_keyword("the call", name, _REFUSED)
         if value:
             raise ValueError(f"{name}={value!r} is not served: {_REFUSED[name]}")
 
@@ -99,13 +99,13 @@ def call_workers(
         error = outcome.exception if isinstance(outcome, Error) else None
         replies.append(Reply(0, None if isinstance(outcome, Error) else outcome.value, error=error))
     replies += group.replies(remote, requests, timeout) if timeout else []
-    kept = [reply for reply in replies if not (raises and group.is_tolerated(reply.error))]
-    entries = [(reply.worker, reply.result if reply.error is None else Error(reply.error)) for reply in kept]
+    selected = [reply for reply in replies if not (raises and group.is_tolerated(reply.error))]
+    entries = [(reply.worker, reply.result if reply.error is None else Error(reply.error)) for reply in selected]
     for request in group.tagged([LATE])[:-MOST_LATE]:
         group.cancel(request)
     if raises:
         group.require_enough_workers()
-        for error in [reply.error for reply in kept if reply.error is not None]:
+        for error in [reply.error for reply in selected if reply.error is not None]:
             error.results = entries  # type: ignore[attr-defined]  # for the caller that catches it
             raise error
     return entries if timeout else []
@@ -137,7 +137,7 @@ def fetch(group: RolloutGroup, tags: Collection[Any] | None, timeout: float, *, 
     return replies
 
 
-def merge_aliases(name: str, value: Any, other: str, other_value: Any) -> Any:
+def choose(name: str, value: Any, other: str, other_value: Any) -> Any:
     """Return the value under either of two names, or raise `ValueError` for two values."""
     if None not in (value, other_value) and value != other_value:
         raise ValueError(f"{name}={value!r} and {other}={other_value!r} are two names of one thing; give one of them")

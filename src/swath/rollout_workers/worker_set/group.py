@@ -213,7 +213,7 @@ class RolloutGroup(WorkerGroup):
         self.raise_losses()
 
     def fragments(self, min_steps: int, steps_of: Callable[[Any], int], timeout: float) -> list[Request]:
-        """Let workers sample until there are enough steps; fragments that earlier calls left over count.
+        """Request fragments until there are enough steps; fragments left over by earlier calls count.
 
         Args:
             min_steps: how many steps are enough; 0: one fragment per worker.
@@ -237,7 +237,7 @@ class RolloutGroup(WorkerGroup):
                 return steps_of(request.purpose.batch)
             return config.get_rollout_fragment_length(request.worker) * config.num_envs_per_env_runner
 
-        def arrived() -> list[Request]:
+        def replied() -> list[Request]:
             return [request for request in self.tagged([FRAGMENT]) if request.reply is not None]
 
         def is_over() -> bool:
@@ -245,10 +245,10 @@ class RolloutGroup(WorkerGroup):
                 self._open_fragment(request)
             while sum(map(share, self.tagged([FRAGMENT]))) < wanted and self._request_fragment():
                 pass
-            return sum(map(share, arrived())) >= wanted
+            return sum(map(share, replied())) >= wanted
 
         self.wait_until(is_over, timeout)
-        fragments, missing = arrived(), self.unanswered([FRAGMENT])
+        fragments, missing = replied(), self.unanswered([FRAGMENT])
         if sum(map(share, fragments)) < wanted:
             self._set_overdue(missing)
         if not fragments:
@@ -263,7 +263,7 @@ class RolloutGroup(WorkerGroup):
         try:
             for part in [part for batch in views for part in batch.as_multi_agent().policy_batches.values()]:
                 for name, column in part.items():
-                    if any(holds_objects(leaf) for _, leaf in leaves(column)):  # which may hold arrays that are views
+                    if any(holds_objects(leaf) for _, leaf in leaves(column)):  # objects may hold arrays that are views
                         part[name] = copy.deepcopy(column)
             return [concat_samples(views)] if concat and len(views) > 1 else [batch.copy() for batch in views]
         finally:

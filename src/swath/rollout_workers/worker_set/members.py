@@ -1,4 +1,4 @@
-"""The workers of a set, local and remote: how they are started, and what all of them know.
+"""The workers of a set, local and remote: their start, and their common variables.
 
 change ─▶ channel ─▶ with the next request to each worker ─▶ `RolloutActor`, also of later lives and workers
        └▶ local worker
@@ -71,7 +71,7 @@ class Members:
         self._config, self._make, self._log_dir, self._place = config, make, log_dir, place
         self._report, self._wants_local = report, wants_local
         self.local: Any = None
-        self.group: RolloutGroup = self._group_in(InlineBackend(), 0)  # without workers
+        self.group: RolloutGroup = self._group_in(InlineBackend(), 0)  # a group without workers
         self.shared: dict[str, Any] = {}
         self._kept: list[Batch] = []  # collected by a `sample` that raised afterwards
         self.is_stopped = False

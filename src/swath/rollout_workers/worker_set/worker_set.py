@@ -1,4 +1,4 @@
-"""The set of workers as users see it: batches out, weights and filters in, policies, and the state of its workers.
+"""The set of workers for users: batches out, weights and filters in, policies, and the state of its workers.
 
 call free workers ─▶ open ─▶ answered ─▶ in order of (worker, request) ─▶ a batch that the caller owns
     ▲                 ├─▶ lost: its share is requested again
@@ -90,7 +90,7 @@ class WorkerSet:
         _setup: bool = True,
     ) -> None:
         self.config = config = AlgorithmConfig.of(config)
-        number = calls.merge_aliases("num_workers", num_workers, "num_env_runners", num_env_runners)
+        number = calls.choose("num_workers", num_workers, "num_env_runners", num_env_runners)
         config.env_runners(num_env_runners=config.num_env_runners if number is None else number).validate()
         if backend is not None:
             one_of("backend", backend, Literal["ray", "process", "inline"])
@@ -468,7 +468,7 @@ class WorkerSet:
         return {worker: group.versions[worker] for worker in group.ids()}
 
     def sync_filters(self, timeout_seconds: float | None = None) -> None:
-        """Merge what the filters of all workers have seen, and give all workers the result.
+        """Merge the statistics of the filters of all workers, and give all workers the result.
 
         The settings `use_worker_filter_stats` and `update_worker_filter_stats` switch off either half.
 
@@ -553,16 +553,14 @@ class WorkerSet:
             WorkerLate: some were not ready in time; none is added.
             Exception: what building one raised; none is added.
         """
-        number = count(
-            "n" if num_workers is None else "num_workers", calls.merge_aliases("n", n, "num_workers", num_workers)
-        )
+        number = count("n" if num_workers is None else "num_workers", calls.choose("n", n, "num_workers", num_workers))
         before = {*self._members.look().ids()}
         self._members.grow(number)
         if validate:
             self.foreach_worker("assert_healthy", worker_ids=[*{*self.worker_ids()} - before], local_worker=False)
 
     def remove_workers(self, ids: Sequence[int]) -> None:
-        """End remote workers for good, with what they have not delivered; raise `ValueError` for an unknown id."""
+        """End remote workers for good, and drop their undelivered data; raise `ValueError` for an unknown id."""
         self._members.remove(self._members.look().select(ids))
 
     def reset(self, new_remote_workers: Sequence[Any]) -> None:

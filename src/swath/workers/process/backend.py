@@ -126,7 +126,7 @@ class ProcessHandle(Handle):
                 was_killed = self.kill_reason is not None
             except Exception as error:  # noqa: BLE001  later messages cannot be trusted either
                 self.kill(f"was killed, since what it sent cannot be read: {error!r}")
-        self.end(fork_server.in_words(end), end)
+        self.end(fork_server.describe_exit(end), end)
 
     def _process_message(self, message: bytes) -> int | str | None:
         """Process an answer of the worker or a report of the fork server; return how the worker ended, if it did.

@@ -98,7 +98,7 @@ class ForkServer:
         self._process.kill()
         with self._lock:
             self._sock.close()
-        return in_words(self._process.wait())
+        return describe_exit(self._process.wait())
 
     def send(self, method: str, *args: object, fds: Sequence[int] = ()) -> None:
         """Call a method of `ServerProcess`, without waiting for it."""
@@ -141,7 +141,7 @@ def kill_group(pid: int) -> None:
             kill(pid, signal.SIGKILL)
 
 
-def in_words(exit: int | str) -> str:  # noqa: A002  the field's name
+def describe_exit(exit: int | str) -> str:  # noqa: A002  the field's name
     """Describe an exit code, or minus the number of a signal; words stay."""
     if not isinstance(exit, int):
         return exit
@@ -161,7 +161,7 @@ class ServerProcess:
             faulthandler.enable()
         self._pid = os.getpid()
         self._sock = socket.socket(fileno=fd)
-        self._workers: dict[int, tuple[ForkProcess, int, socket.socket]] = {}  # by descriptors of their processes
+        self._workers: dict[int, tuple[ForkProcess, int, socket.socket]] = {}  # keys are descriptors of the processes
 
     def run(self, driver: int) -> None:
         """Fork and reap workers until the driver is gone, then kill the rest.
@@ -301,4 +301,4 @@ def _module_path() -> list[str]:
 
 
 _lock = threading.Lock()
-_servers: dict[bool, ForkServer] = {}  # by whether they are bare
+_servers: dict[bool, ForkServer] = {}  # keys: whether the server is bare

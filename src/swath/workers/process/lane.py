@@ -71,7 +71,7 @@ class Lane:
         if deadline is not None:
             self._sock.settimeout(max(deadline - time.monotonic(), 1e-3))
         while (message := self._sock.recv(_MAX_PACKET_BYTES)) == _IN_FILE:
-            pass  # of a file that was not read
+            pass  # descriptors of a file that was not read
         if len(message) == _NUMBER.size:
             return _NUMBER.unpack(message)[0], None
         if not message:

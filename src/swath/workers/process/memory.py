@@ -138,7 +138,7 @@ class Arena(MappedFile):
         return self.write(packed)
 
     def require_open(self) -> None:
-        """Raise `Closed` after the end, and in a fork, which would change what readers of the file see."""
+        """Raise `Closed` after the end, and in a fork, whose writes would reach readers of the file."""
         if self.fd < 0:
             raise Closed("shared memory is gone: its backend is closed")
         self._owner.require_here("blocks of shared memory")

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from swath.errors import PayloadLost, SwathError, warn_of_no_effect
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.workers.base import Backend, Handle, Job
 from swath.workers.hosting import THREAD_SETTINGS, pickling, serialize_function
 from swath.workers.outcome import Error, Outcome, Value
@@ -54,7 +54,7 @@ def _require_reachable(address: str) -> None:
 
 
 def in_lasting_thread(start: Callable[[], Any]) -> None:
-    """Start processes in a thread that does not end: Ray's own end with the thread that started them.
+    """Start processes in a thread that does not end: Ray's processes end with the thread that started them.
 
     Raises:
         BaseException: starting them raised it.
@@ -97,7 +97,7 @@ def _run_into(future: Future[A], function: Callable[[], A]) -> None:
         future.set_exception(error)
 
 
-def _death_in_words(error: BaseException) -> str:
+def _describe_death(error: BaseException) -> str:
     """Return Ray's reason for an actor's end, without the actor's data and general advice."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip() and not line.startswith("\t")]
     reason = " ".join(lines[1:] if len(lines) > 1 else lines)
@@ -128,7 +128,7 @@ class RayHandle(Handle):
         self.placed = Ticket(job.name, "place")
         self.options = options
         self.actor: Any = None
-        self._ray: Any = import_optional("ray", extra="ray", purpose="for workers on Ray")
+        self._ray: Any = import_extra("ray", extra="ray", purpose="for workers on Ray")
         self._backend = backend
         self.add_ticket(self.placed)
         self._create_actor(setup)
@@ -136,13 +136,13 @@ class RayHandle(Handle):
     def _create_actor(self, setup: Setup) -> None:
         """Create the actor, or join it, and build its object."""
         job = self.job
-        if reason := self._backend.unusable_because:
+        if reason := self._backend.unusable_reason:
             self.end(f"cannot be placed: {reason}")
             return
         try:
             if job.joins and job.registered is not None:
                 self.actor = registered(*job.registered)
-                self.settle(self.placed, Value(None))  # though it may be busy for long
+                self.settle(self.placed, Value(None))  # the constructor may still take long
             else:
                 self.actor = _actor_class(job.public).options(**self.options).remote(setup)
         except Exception as error:  # noqa: BLE001  Ray's refusal is the answer to `ready`
@@ -158,17 +158,17 @@ class RayHandle(Handle):
         """Send a call."""
         packed = pack(args)
         if self.add_ticket(ticket):
-            if reason := self._backend.lost_because():
+            if reason := self._backend.loss_reason():
                 self.end(f"is lost: {reason}")
             else:
                 self._settle_later(ticket, *self._answer(ticket.method.encode(), packed))  # bytes need not be pickled
 
     def stop(self, reason: str) -> None:
-        """Let Ray kill the actor; its tickets are settled when Ray reports its death.
+        """Kill the actor by Ray; its tickets are settled when Ray reports its death.
 
         Ray itself kills a process that hangs so that it cannot exit, some seconds later.
         """
-        if self.actor is None or self._backend.lost_because():
+        if self.actor is None or self._backend.loss_reason():
             self.end(reason)
         else:
             self._ray.kill(self.actor, no_restart=True)
@@ -196,11 +196,11 @@ class RayHandle(Handle):
             self._on_death(error)
 
     def _on_ping(self, future: Any) -> None:
-        if future.exception() is None:  # else the actor is dead
+        if future.exception() is None:  # otherwise the actor is dead
             self.settle(self.placed, Value(None))
 
     def _on_death(self, error: BaseException) -> None:
-        reason = _death_in_words(error)
+        reason = _describe_death(error)
         if isinstance(error, self._ray.exceptions.ActorDiedError):
             self.end(f"died: {reason}", exit=reason)
         else:
@@ -214,7 +214,7 @@ class RayHandle(Handle):
     def _outcome(self, answer: Any, large: Any) -> Outcome:
         head, small = pickle.loads(answer) if isinstance(answer, bytes) else answer  # noqa: S301  our own worker's
         body = large if small == SEPARATE else small
-        load = None if body is None else partial(fetch_body, body, self._backend.lost_because)
+        load = None if body is None else partial(fetch_body, body, self._backend.loss_reason)
         return unpack_reply(partial(unpack_copy, head), load)
 
 
@@ -238,14 +238,14 @@ class RayBackend(Backend):
 
     def __init__(self, init_config: Mapping[str, Any] | None = None, workers: int = 1) -> None:
         super().__init__()
-        self._ray: Any = import_optional("ray", extra="ray", purpose="for workers on Ray")
+        self._ray: Any = import_extra("ray", extra="ray", purpose="for workers on Ray")
         with _joining:
             if not self._ray.is_initialized():
                 _require_reachable(str((init_config or {}).get("address") or os.environ.get("RAY_ADDRESS", "")))
                 in_lasting_thread(partial(self._ray.init, **{"include_dashboard": False, **(init_config or {})}))
             elif init_config is not None:
                 warn_of_no_effect("ray_init_config", "Ray is up in this process; leave it out, or do not call ray.init")
-        if import_optional("ray.util.client", extra="ray", purpose="for workers on Ray").ray.is_connected():
+        if import_extra("ray.util.client", extra="ray", purpose="for workers on Ray").ray.is_connected():
             raise ValueError(
                 "this process is a client of a Ray cluster (ray://…), which cannot read arrays where they lie; "
                 "run it on a machine of the cluster, as `ray job submit` does"
@@ -253,7 +253,7 @@ class RayBackend(Backend):
         self._session = self._current_session()
         self._default = self.default_resources(workers)
 
-    def lost_because(self) -> str | None:
+    def loss_reason(self) -> str | None:
         """Return why workers cannot be reached any more, or `None`. Takes microseconds."""
         if not self._ray.is_initialized():
             return "Ray was shut down in this process"
@@ -262,9 +262,9 @@ class RayBackend(Backend):
         return None
 
     @property
-    def unusable_because(self) -> str | None:
+    def unusable_reason(self) -> str | None:
         """Return why no worker can live on the cluster any more, or `None`; asks its head, which takes milliseconds."""
-        if reason := self.lost_because():
+        if reason := self.loss_reason():
             return reason
         try:
             is_alive = any(node["Alive"] for node in ask_head(self._ray.nodes))
@@ -273,7 +273,7 @@ class RayBackend(Backend):
         return None if is_alive else "no node of the Ray cluster is alive"
 
     def default_resources(self, workers: int) -> dict[str, Any]:
-        """Return what each of so many workers needs by default; they never take the machine's last memory."""
+        """Return the default resources of each of so many workers, which leave the machine some memory."""
         total = ask_head(self._ray.cluster_resources)
         options: dict[str, Any] = {"num_cpus": 1}
         if total.get("GPU", 0) > 0:
@@ -286,7 +286,7 @@ class RayBackend(Backend):
         self, tickets: Sequence[Ticket], timeout: float | None = None, interrupted: Interrupted | None = None
     ) -> list[Ticket]:
         """Wait for tickets, see `TicketMonitor.wait`; if Ray is lost all workers end."""
-        if reason := self.lost_because():
+        if reason := self.loss_reason():
             for handle in self._handles:
                 handle.end(f"is lost: {reason}")
         return super().wait(tickets, timeout, interrupted)
@@ -299,14 +299,14 @@ class RayBackend(Backend):
             SwathError: Ray is lost.
         """
         self.owner.require_here("these workers")
-        if reason := self.lost_because():
+        if reason := self.loss_reason():
             raise SwathError(f"nothing can be shared: {reason}")
         return share(value)
 
-    def resources_in_words(self, handle: RayHandle) -> tuple[str, str]:
+    def describe_resources(self, handle: RayHandle) -> tuple[str, str]:
         """Describe the resources that the worker needs, and the free ones of the cluster."""
         needed = ", ".join(f"{name}={_amount(name, value)}" for name, value in handle.options.items())
-        if reason := self.unusable_because:
+        if reason := self.unusable_reason:
             return needed, f"nothing: {reason}"
         free, total = ask_head(self._ray.available_resources), ask_head(self._ray.cluster_resources)
         names = [name for name in sorted(total) if not name.startswith("node:") and name != "object_store_memory"]
@@ -338,16 +338,15 @@ def registered(name: str, namespace: str) -> Any:
     Raises:
         ValueError: there is none.
     """
-    return import_optional("ray", extra="ray", purpose="for workers on Ray").get_actor(name, namespace=namespace)
+    return import_extra("ray", extra="ray", purpose="for workers on Ray").get_actor(name, namespace=namespace)
 
 
 @cache
 def _actor_class(public_methods: tuple[str, ...]) -> Any:
     """Return the class of actors with these methods; one each, since Ray keeps every class that it has created."""
     kind = type("SwathWorker", (RayWorker,), {name: public(name) for name in public_methods})
-    return import_optional("ray", extra="ray", purpose="for workers on Ray").remote(max_restarts=0, max_task_retries=0)(
-        kind
-    )
+    ray = import_extra("ray", extra="ray", purpose="for workers on Ray")
+    return ray.remote(max_restarts=0, max_task_retries=0)(kind)
 
 
 _FIXED = {"max_restarts": 0, "max_task_retries": 0, "max_concurrency": 1, "concurrency_groups": None, "lifetime": None}

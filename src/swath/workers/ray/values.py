@@ -17,7 +17,7 @@ from functools import cache
 from typing import Any
 
 from swath.errors import PayloadLost
-from swath.extras import import_optional
+from swath.extras import import_extra
 from swath.workers.outcome import Outcome
 from swath.workers.packing import Pickler, pack_reply, unpack, writable_copies
 from swath.workers.ray.worker import Answer, Large, PackedValue
@@ -52,19 +52,19 @@ def share(value: Any) -> RayShared:
     return RayShared(packed if isinstance(packed, bytes) else _ray().put(packed))
 
 
-def fetch_body(body: Any, lost_because: Callable[[], str | None]) -> Any:
+def fetch_body(body: Any, loss_reason: Callable[[], str | None]) -> Any:
     """Return the body of a parcel; its arrays are views into Ray's store, which keeps it as long as they exist.
 
     Args:
         body: packed, or a reference.
-        lost_because: returns why Ray is lost, or `None`.
+        loss_reason: returns why Ray is lost, or `None`.
 
     Raises:
         PayloadLost: Ray has lost it.
     """
     if isinstance(body, bytes | Large):
         return unpack_view(body)
-    if reason := lost_because():
+    if reason := loss_reason():
         raise PayloadLost(f"the body of a parcel is lost: {reason}")
     try:
         return unpack_view(_ray().get(body, timeout=_FETCH_S))
@@ -136,4 +136,4 @@ def _rebuild_reference(shared: bool, sent: int | bytes) -> Any:
 
 @cache
 def _ray() -> Any:
-    return import_optional("ray", extra="ray", purpose="for workers on Ray")
+    return import_extra("ray", extra="ray", purpose="for workers on Ray")

@@ -134,7 +134,7 @@ def public(name: str) -> Callable[..., Any]:
 
 @contextmanager
 def _exiting_on_fatal_errors() -> Iterator[None]:
-    """Exit the process after what is no `Exception`: Ray would let it live or hang.
+    """Exit the process after an error that is no `Exception`: Ray would keep the process alive, or hang.
 
     A fork of the process exits here, too: only its parent answers.
     """
