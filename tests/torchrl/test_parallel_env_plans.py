@@ -10,6 +10,7 @@ import pytest
 import torch
 from tensordict.nn import TensorDictModule
 from torch import nn
+from torchrl.data import Unbounded
 from torchrl.envs import (
     CatTensors,
     Compose,
@@ -23,6 +24,7 @@ from torchrl.envs import (
     RewardSum,
     SerialEnv,
     StepCounter,
+    TensorDictPrimer,
     TransformedEnv,
     VecNormV2,
 )
@@ -322,14 +324,24 @@ def test_shutdown_ends_the_processes(fork_server, close_env):
     require_no_more_than(before)
 
 
+def primer():
+    return TensorDictPrimer({"state": Unbounded((2,))}, expand_specs=True)
+
+
+def primed():
+    return TransformedEnv(cartpole(), primer())
+
+
 @pytest.mark.parametrize(
     ("make", "transforms", "reason"),
     [
         (Counting, list, "Counting is no GymEnv"),
         (cartpole, lambda: [VecNormV2(["observation"])], "TorchRL begins the episodes"),
         (normalized, list, "have a state_dict"),
+        (cartpole, lambda: [primer()], "a TensorDictPrimer"),
+        (primed, list, "a TensorDictPrimer"),
     ],
-    ids=["env", "outer", "inner"],
+    ids=["env", "outer", "inner", "state", "inner state"],
 )
 def test_reasons_for_no_plan(make, transforms, reason):
     with pytest.raises(NoPlan, match=reason):

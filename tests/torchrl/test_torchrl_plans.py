@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, Phase, assume, given, settings
 from hypothesis import strategies as st
 from tensordict.nn import TensorDictModule, TensorDictSequential
 from torch import nn
+from torchrl.data import Unbounded
 from torchrl.envs import (
     ActionMask,
     CatFrames,
@@ -39,6 +40,7 @@ from torchrl.envs import (
     SerialEnv,
     SignTransform,
     StepCounter,
+    TensorDictPrimer,
     ToTensorImage,
     Transform,
     TransformedEnv,
@@ -335,6 +337,26 @@ def test_statistics_stay_in_the_transform(monkeypatch, norm):
     assert not torch.equal(kept[0]["observation"], kept[1]["observation"])
 
 
+def recurrent(kind):
+    module = kind(input_size=3, hidden_size=5, in_key="observation", out_key="features")
+    return TensorDictSequential(module, linear(5, "features"))
+
+
+def primed(kind, copies, inner, transforms):
+    """Return an env whose transforms begin the state of its recurrent policy, and the policy."""
+    policy = recurrent(kind)
+    made = lambda: Compose(InitTracker(), policy[0].make_tensordict_primer())
+    make = lambda: TransformedEnv(GymEnv("Pendulum-v1"), made()) if inner else GymEnv("Pendulum-v1")
+    env = SerialEnv(copies, make) if copies else make()
+    env = transformed(env if inner else TransformedEnv(env, made()), [TRANSFORMS[name] for name in transforms])
+    env.set_seed(0)
+    return env, policy
+
+
+def primer(**options):
+    return TensorDictPrimer({"state": Unbounded((2,))}, expand_specs=True, **options)
+
+
 class Plus(Transform):
     def _apply_transform(self, obs):
         return obs + 1
@@ -402,6 +424,26 @@ def halved():
             {},
             "other rewards",
         ),
+        (
+            lambda: (TransformedEnv(GymEnv("Pendulum-v1"), primer(random=True)), linear(3)),
+            {},
+            "TensorDictPrimer has random values",
+        ),
+        (
+            lambda: (TransformedEnv(GymEnv("Pendulum-v1"), primer(default_value=lambda: torch.ones(2))), linear(3)),
+            {},
+            "default values that are no numbers",
+        ),
+        (
+            lambda: (
+                TransformedEnv(
+                    primed(LSTMModule, 0, False, [])[0], ClipTransform(["recurrent_state_h"], low=-0.5, high=0.25)
+                ),
+                recurrent(LSTMModule),
+            ),
+            {},
+            "ClipTransform reads what the policy writes",
+        ),
         *(
             (lambda makers=makers: (SerialEnv(2, [*makers]), linear(3)), {}, "several functions make the envs")
             for makers in permutations((lambda: GymEnv("Pendulum-v1"), halved))
@@ -418,6 +460,9 @@ def halved():
         "VecNorm that reduces",
         "inner",
         "reward",
+        "random primer",
+        "primer of a function",
+        "state that a transform reads",
         "some with transforms",
         "others with transforms",
     ],
@@ -517,11 +562,6 @@ def test_an_env_that_raises_is_reported_and_continues(monkeypatch, plans):
     assert second["next", "truncated"].sum() in (5, 6)
 
 
-def recurrent(kind):
-    module = kind(input_size=3, hidden_size=5, in_key="observation", out_key="features")
-    return TensorDictSequential(module, linear(5, "features"))
-
-
 @pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
 @pytest.mark.parametrize("copies", [0, 1, 3])
 @pytest.mark.parametrize(
@@ -538,6 +578,27 @@ def recurrent(kind):
 def test_recurrent_state_that_the_collector_supplies(monkeypatch, kind, copies, transforms, options):
     make = lambda: (build("pendulum", transforms, copies)[0], recurrent(kind))
     require_equal(monkeypatch, make, **options)
+
+
+@pytest.mark.parametrize("kind", [LSTMModule, GRUModule])
+@pytest.mark.parametrize(("copies", "inner"), [(0, False), (1, True), (3, False), (3, True)])
+@pytest.mark.parametrize(
+    ("transforms", "options"),
+    [
+        (["limit", "sum"], {}),
+        (["limit"], {"init_random_frames": FRAMES}),
+        (["limit"], {"compact_obs": True}),
+        ([], {"max_frames_per_traj": 6}),
+        ([], {"reset_at_each_iter": True}),
+    ],
+    ids=str,
+)
+def test_recurrent_state_that_a_transform_begins(monkeypatch, kind, copies, inner, transforms, options):
+    make = lambda: primed(kind, copies, inner, transforms)
+    require_equal(monkeypatch, make, **options)
+    if "compact_obs" not in options:  # TorchRL's leaves out less than its documentation says: it keeps the state
+        require_equal_to_torchrl(monkeypatch, make, 0, options)
+    batches(monkeypatch, "check", make, **options)
 
 
 def test_recurrent_state_goes_on_where_a_plan_ends(monkeypatch):

@@ -204,10 +204,10 @@ class PlannedRows(Rows):
         ends = zip(keys.FLAGS, (self.last, self.terminated, self.truncated), strict=True)
         for name, array in ((keys.REWARD, self.reward), *ends):
             tensors[keys.NEXT, name] = _tensor(array, *shape, 1)
-        supplied = [under_next(keys.IS_INIT)] if keys.IS_INIT in outputs else []
-        tensors |= {key: torch.zeros((*shape, 1), dtype=torch.bool) for key in (*keys.FLAGS, *supplied)}
-        names = [*[None] * len(self.batch_shape), keys.TIME]
-        return order_entries(TensorDict({**tensors, **extras}, batch_size=shape, names=names), self.order)
+        flags = (*keys.FLAGS, under_next(keys.IS_INIT)) if keys.IS_INIT in outputs else keys.FLAGS
+        tensors |= {key: torch.zeros((*shape, 1), dtype=torch.bool) for key in flags}
+        batch = TensorDict({**tensors, **extras}, batch_size=shape, names=[*[None] * (len(shape) - 1), keys.TIME])
+        return order_entries(batch.exclude(*map(under_next, observed)) if compact else batch, self.order)
 
 
 class Buffer:

@@ -68,6 +68,7 @@ class Planned:
         self._bound = bound
         self._leaves = self.host.load(root)
         self.policy = plan_of_policy(policy, bound, root, self.host.spec, self._leaves, options)
+        self.host.take_over(self.policy.keys)
         self._order = (*batch_order(host, policy), *self.policy.memory.shown, under_next(IS_INIT))
         self._buffer: Buffer | None = None
 

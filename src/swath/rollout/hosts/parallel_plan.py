@@ -200,6 +200,8 @@ class ParallelPlan(PlanHost):
         if any(stand_in.state_dict() for stand_in in self._stand_ins):
             raise NoPlan("the envs of the ParallelEnv have a state_dict")
         inner = chain_of(Program(self.program.units, (), batched=True, separate=False)).configure()
+        if "TensorDictPrimer" in {*(name for name, *_ in inner), *(type(transform).__name__ for transform in outer)}:
+            raise NoPlan("a TensorDictPrimer of a ParallelEnv")
         outer_begins = [stage_of(transform, (n,)).reset is not None for transform in outer]
         if not all((*outer_begins, *(begins for *_, begins in inner))):
             raise NoPlan("TorchRL begins the episodes of the ParallelEnv")

@@ -112,6 +112,27 @@ def _step_counter(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
     return Stage((name, limit), step, reset)
 
 
+def _primer(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
+    primers, defaults = transform.primers, transform.default_value
+    names = _names(primers.keys(include_nested=True, leaves_only=True), "TensorDictPrimer")
+    if transform.random or transform.single_default_value or transform.call_before_env_reset:
+        raise NoPlan("TensorDictPrimer has random values, one function for all, or begins before the env")
+    values = {name: defaults[name] for name in names}
+    if not all(isinstance(value, int | float) for value in values.values()):
+        raise NoPlan("TensorDictPrimer has default values that are no numbers")
+    forms = [(name, tuple(primers[name].shape[len(primers.shape) :]), primers[name].dtype) for name in names]
+
+    def step(root: Entries, next_entries: Entries) -> None:
+        for name in names:
+            next_entries.setdefault(name, root[name])
+
+    def reset(first: Entries) -> None:
+        for name, shape, dtype in forms:
+            first[name] = np.full((prod(batch_shape), *shape), values[name], to_numpy_dtype(dtype))
+
+    return Stage((*forms, *values.values()), step, reset)
+
+
 def _reward_sum(transform: Any, batch_shape: tuple[int, ...]) -> Stage:
     names = [*zip(_names(transform.in_keys, "RewardSum"), _names(transform.out_keys, "RewardSum"), strict=True)]
     if transform.reward_spec:
@@ -341,6 +362,7 @@ TABLE: dict[str, Callable[[Any, tuple[int, ...]], Stage]] = {
     "RewardScaling": _reward_scaling,
     "RewardSum": _reward_sum,
     "StepCounter": _step_counter,
+    "TensorDictPrimer": _primer,
     "VecNorm": _vec_norm,
     "VecNormV2": _vec_norm,
     **dict.fromkeys(

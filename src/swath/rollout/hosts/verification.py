@@ -33,7 +33,7 @@ from swath.rollout.hosts.torchrl import TorchRLEnv
 from swath.rollout.hosts.transforms import stage_of
 from swath.rollout.plans import VARIABLE, NoPlan, plans_mode
 from swath.rollout.seeding import GeneratorStates, preserve_generators
-from swath.rollout.spaces import Array, Leaves
+from swath.rollout.spaces import Leaves
 
 N_CHECKED_STEPS = 24
 _results = dict[Any, str | None]()  # the error of each plan of this process by its settings, or `None`
@@ -139,6 +139,9 @@ def plain_host(program: Program, units: Sequence[Unit], sources: Sequence[Any], 
 
     def add_transforms(env: Any, transforms: Sequence[Any]) -> Any:
         copies = [copy.deepcopy(transform.clone()) for transform in transforms]  # a clone has no env
+        for transform in copies:
+            if type(transform) is torchrl_envs.TensorDictPrimer and transform.primers.shape:  # of other envs than these
+                transform.primers = transform.primers[(0,) * len(transform.primers.shape)]
         return torchrl_envs.TransformedEnv(env, torchrl_envs.Compose(*copies)) if copies else env
 
     def build(unit: Unit, source: Any) -> Any:
@@ -302,9 +305,9 @@ class CheckedHost(PlanHost):
         step = [*transition.observation, transition.reward[:, None], *flags]
         for number, plain in enumerate(copies):
             if not self.program.separate:
-                self._compare_with(plain, root, action[0], step, slice(None))
+                self._compare_with(plain, root, action, step, slice(None))
             elif number not in self._retired:
-                self._compare_with(plain, root[number], action[0], step, slice(number, number + 1))
+                self._compare_with(plain, root[number], action, step, slice(number, number + 1))
         has_reset = ends.envs.size and self.resets_by_torchrl  # TorchRL's copy has not reset
         if draws is not None and has_reset:
             draws.restore()
@@ -315,15 +318,19 @@ class CheckedHost(PlanHost):
         return transition
 
     def _compare_with(
-        self, plain: TensorDictHost, root: TensorDictBase, action: Array, step: Leaves, at: slice
+        self, plain: TensorDictHost, root: TensorDictBase, action: Leaves, step: Leaves, at: slice
     ) -> None:
         """Make the step of some rows by TorchRL, and compare its entries with the plan.
 
         Raises:
             NoPlan: they differ.
         """
-        keys, rows = self.spec.observation_keys, action[at]
-        written = [root.set(ACTION, torch.from_numpy(rows).reshape((*root.batch_size, *rows.shape[1:])))]
+        keys = self.spec.observation_keys
+        outputs: list[tuple[int, Key]] = [(0, ACTION), *((place, (NEXT, name)) for place, name in self._written)]
+        for place, key in outputs:
+            rows = action[place][at]
+            root.set(key, torch.from_numpy(rows).reshape((*root.batch_size, *rows.shape[1:])))
+        written = [root]
         expected = plain.step(written)
         for _, error in expected.failed:
             raise error if isinstance(error, NoPlan) else NoPlan(f"only TorchRL's step raised {error!r}")
