@@ -345,10 +345,10 @@ def recurrent(kind):
 def primed(kind, copies, inner, transforms):
     """Return an env whose transforms begin the state of its recurrent policy, and the policy."""
     policy = recurrent(kind)
-    made = lambda: Compose(InitTracker(), policy[0].make_tensordict_primer())
-    make = lambda: TransformedEnv(GymEnv("Pendulum-v1"), made()) if inner else GymEnv("Pendulum-v1")
+    transform = lambda: Compose(InitTracker(), policy[0].make_tensordict_primer())
+    make = lambda: TransformedEnv(GymEnv("Pendulum-v1"), transform()) if inner else GymEnv("Pendulum-v1")
     env = SerialEnv(copies, make) if copies else make()
-    env = transformed(env if inner else TransformedEnv(env, made()), [TRANSFORMS[name] for name in transforms])
+    env = transformed(env if inner else TransformedEnv(env, transform()), [TRANSFORMS[name] for name in transforms])
     env.set_seed(0)
     return env, policy
 
