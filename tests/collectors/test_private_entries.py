@@ -6,7 +6,7 @@ import pytest
 import torch
 from gymnasium import spaces
 from pettingzoo import ParallelEnv
-from tensordict.nn import TensorDictModuleBase
+from tensordict.nn import TensorDictModule, TensorDictModuleBase, TensorDictSequential
 from torchrl.envs import GymWrapper, InitTracker, SerialEnv, TransformedEnv
 
 from swath import Collector, Evaluator, evaluate_policy
@@ -69,15 +69,15 @@ class CountedAgents(ParallelEnv):
 class Counter(TensorDictModuleBase):
     """A policy that acts with the number of the step, which it keeps in a private entry."""
 
-    out_keys = ("action", "_step")
+    out_keys = ("action", "_count")
 
     def __init__(self, group=()):
         super().__init__()
         self.group, self.in_keys = group, ((*group, "observation"),)
 
     def forward(self, td):
-        step, is_init = (td.get(key, torch.zeros(td.batch_size)) for key in ("_step", "is_init"))
-        td["_step"] = step = step.masked_fill(is_init.reshape(td.batch_size).bool(), 0) + 1
+        step, is_init = (td.get(key, torch.zeros(td.batch_size)) for key in ("_count", "is_init"))
+        td["_count"] = step = step.masked_fill(is_init.reshape(td.batch_size).bool(), 0) + 1
         action = step.view(*td.batch_size, *[1] * (1 + len(self.group)))
         return td.set((*self.group, "action"), action.expand(td[self.in_keys[0]].shape))
 
@@ -152,8 +152,8 @@ class Total(Counter):
     """A policy that ignores `is_init`: it counts through the ends of episodes."""
 
     def forward(self, td):
-        td["_step"] = td.get("_step", torch.zeros(td.batch_size)) + 1
-        return td.set("action", td["_step"].unsqueeze(-1))
+        td["_count"] = td.get("_count", torch.zeros(td.batch_size)) + 1
+        return td.set("action", td["_count"].unsqueeze(-1))
 
 
 @pytest.mark.parametrize("plans", [True, False])
@@ -175,3 +175,37 @@ def test_each_evaluation_begins_without_them(env, exploration):
     with Evaluator(env, Total(), **options) as evaluator:
         results = [evaluator.evaluate() for _ in range(2)]
     assert results[0].returns.tolist() == results[1].returns.tolist() == results[0].lengths.tolist()
+
+
+class Unsteady(Counter):
+    """A policy whose private entries are there in some steps only, or are no tensors."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.kind = kind
+
+    def forward(self, td):
+        if self.kind == "text":
+            td.set_non_tensor("_text", td.get("_text", "") + "a")
+        elif self.kind == "others":
+            td["_other" if "_count" in td else "_count"] = torch.ones(td.batch_size)
+        elif "_count" in td:
+            del td["_count"]
+        else:
+            td["_count"] = torch.ones(td.batch_size)
+        return td.set("action", torch.full(td["observation"].shape, float("_count" in td)))
+
+
+@pytest.mark.parametrize("plans", [True, False])
+@pytest.mark.parametrize(("kind", "actions"), [("text", [0, 0, 0]), ("others", [1, 1, 1]), ("deleted", [1, 0, 1])])
+@pytest.mark.parametrize(
+    ("env", "options"),
+    [(Counted, {}), (Counted, {"envs_per_worker": 2}), (tracked, {}), (serial, {})],
+    ids=["gymnasium", "several", "torchrl", "serial"],
+)
+def test_they_may_come_and_go(env, options, kind, actions, plans):
+    known = TensorDictModule(torch.tanh, ["observation"], ["same"])
+    policy = TensorDictSequential(known, Unsteady(kind))
+    with Collector(env, policy, frames_per_batch=FRAMES, total_frames=FRAMES, plans=plans, **options) as collector:
+        batch = collector.next()
+    assert batch["action"].reshape(-1, batch.shape[-1])[0, :3].tolist() == actions

@@ -246,6 +246,8 @@ def plan_of_policy(
         raise NoPlan(f"the policy writes {written}, in a plan {by_plan}")
     require_same("the policy's", planned.keys, planned.example, answer)
     require_same("after another step the policy's", planned.keys, planned.example, later_answer)
+    if not all(isinstance(answer.get(key), torch.Tensor) for key in private):
+        raise NoPlan("the policy keeps private entries that are no tensors")
     if memory.keys or private:
         answer, draws = _call_copy(policy, bound, root, options, n_later=2)
         with _preserve_generators(options), torch.no_grad():

@@ -37,7 +37,7 @@ def unpacker(
 ) -> tuple[Sequence[Key], Unpack]:
     """Return the keys of the policy's outputs, and a function that unpacks answers of this form.
 
-    The action leaves come first, and private entries last or not at all.
+    The action leaves come first, and private entries last, or not at all: `None` where one is missing later.
 
     Raises:
         KeyError: an answer without action.
@@ -67,8 +67,8 @@ def unpacker(
         raise KeyError(f"the policy must answer with the action {missing}; it answered with {public}")
     if NEXT in public:
         raise ValueError("the policy answered with an entry 'next', which batches have already; give it another name")
-    private = [key for key in first if is_private(key)] if with_private else ()
-    keys = (*actions, *(key for key in public if key not in actions), *private)
+    private = [key for key in first if is_private(key)] if with_private else []
+    keys = (*actions, *(key for key in public if key not in actions))
     kinds = {key: type(value) for key, value in first.items()}
 
     def unpack(answer: Any) -> list[Any]:
@@ -76,7 +76,18 @@ def unpacker(
         outputs = answer if is_like_first and names is None else to_dict(answer)  # plans give flat dicts
         return [outputs[key] for key in keys] if len(outputs) == len(first) else []
 
+    if private:
+        return (*keys, *private), partial(_unpack_private, to_dict, keys, private)
     return keys, list if names == [*keys] else unpack
+
+
+def _unpack_private(
+    to_dict: Callable[[Any], dict[Key, Any]], keys: Sequence[Key], private: Sequence[Key], answer: Any
+) -> list[Any]:
+    """Return the outputs, then the private entries."""
+    outputs = to_dict(answer)
+    n_public = len(outputs) - sum(map(is_private, outputs))
+    return [*(outputs[key] for key in keys), *map(outputs.get, private)] if n_public == len(keys) else []
 
 
 def _tuple_keys(policy: Any, count: int, actions: Sequence[Key]) -> list[Key]:

@@ -184,13 +184,11 @@ class PlannedCall:
         """Make a second call, with the private entries of the first, and return how the plan differs."""
         if not (private := self._setting.private):
             return None
+        if not all(isinstance(outputs.get(key), Tensor) for key in private):
+            return "its private entries are no tensors"
         pairs = zip(self._setting.keys, inputs, strict=True)
-        later = _Trial(
-            modules,
-            self._plain,
-            self._setting,
-            [outputs[key].clone() if key in private else value for key, value in pairs],
-        )
+        values = [outputs[key].clone() if key in private else value for key, value in pairs]
+        later = _Trial(modules, self._plain, self._setting, values)
         difference = later.compare(self._set_exploration(plan) if plan.reads_mode else plan)
         later.rewind()
         return difference and f"with its private entries, {difference}"
