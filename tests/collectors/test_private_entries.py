@@ -204,8 +204,8 @@ class Unsteady(Counter):
     ids=["gymnasium", "several", "torchrl", "serial"],
 )
 def test_they_may_come_and_go(env, options, kind, actions, plans):
-    known = TensorDictModule(torch.tanh, ["observation"], ["same"])
-    policy = TensorDictSequential(known, Unsteady(kind))
+    tanh = TensorDictModule(torch.tanh, ["observation"], ["same"])
+    policy = TensorDictSequential(tanh, Unsteady(kind))
     with Collector(env, policy, frames_per_batch=FRAMES, total_frames=FRAMES, plans=plans, **options) as collector:
         batch = collector.next()
     assert batch["action"].reshape(-1, batch.shape[-1])[0, :3].tolist() == actions
