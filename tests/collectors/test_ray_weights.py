@@ -95,7 +95,7 @@ def test_a_reborn_worker_is_never_skipped():
         acted(collector)
         assert [updater._skip_update(worker) for worker in (0, 1)] == [True, True]
         fleet = collector.collection.group.fleet
-        fleet.replace(fleet.handle(1), RuntimeError("killed by a test"))
+        fleet.replace(fleet.handle(1).name, RuntimeError("killed by a test"))
         acted(collector)
         assert [updater._skip_update(worker) for worker in (0, 1)] == [True, False]
 
