@@ -129,8 +129,12 @@ def test_the_next_call_has_them(fork_server, env, options, plans):
         assert ("is_init" in batch) == (env in (tracked, serial))
 
 
-@pytest.mark.parametrize("options", [{}, {"envs_per_worker": 3}], ids=["one", "several"])
-def test_the_next_call_has_them_in_pettingzoo(options):
+@pytest.mark.parametrize(
+    "options",
+    [{}, {"envs_per_worker": 3}, {"envs_per_worker": 3, "env_processes": 2}],
+    ids=["one", "several", "processes"],
+)
+def test_the_next_call_has_them_in_pettingzoo(fork_server, options):
     with Collector(
         CountedAgents, Counter(("a",)), frames_per_batch=FRAMES, total_frames=2 * FRAMES, **options
     ) as collector:

@@ -149,9 +149,8 @@ class ArrayPolicy(BoundPolicy):
             inputs = self._to_tensors(observation, copy=self._writes)
         if self.memory.keys:
             inputs += self._to_tensors(self.memory.leaves)
-        leaves = self._call(inputs + self.memory.kept)
-        if self.memory.private:
-            leaves = self.memory.keep(leaves)
+        memory = self.memory
+        leaves = memory.keep(self._call(inputs + memory.kept)) if memory.private else self._call(inputs)
         for key, leaf, form in zip(self._outputs, leaves, self._forms, strict=True):
             if leaf.dtype != form[0] or leaf.shape != form[1]:
                 self.require_form(key, (leaf.dtype, leaf.shape), form)

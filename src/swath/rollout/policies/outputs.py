@@ -176,19 +176,19 @@ class Memory:
     Private entries are what a TensorDict module keeps from call to call, also where an episode begins, as in TorchRL.
 
     Args:
-        lead: leading dimensions of the state: B or `*B`.
+        batch_shape: leading dimensions of the state: B or `*B`.
         read: keys that the policy reads and the env does not write.
         device: where the state is, as tensors; `None` for arrays.
-        private: keys of the private entries; with these, an `is_init` that is not in `read` is supplied, but not shown.
-        supplies_init: whether to do so.
+        private: keys of the private entries.
+        supplies_init: whether a policy with private entries gets `is_init` although the batch does not show it.
 
     Attributes:
         state: keys of the state.
         keys: keys of the state, then `"is_init"` if the policy reads it.
-        shown: those that the batch has.
+        shown: the keys, among `keys`, that the batch has.
         leaves: values for the next step, one per key; `None` for a state of unknown shape.
-        private: as above.
-        kept: values of the private entries, `None` before the first call.
+        private: keys of the private entries.
+        kept: values of the private entries; `None` for one that is missing.
     """
 
     def __init__(
