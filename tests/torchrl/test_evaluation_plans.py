@@ -2,19 +2,21 @@
 
 import pytest
 import torch
-from test_torchrl_plans import JOIN, Plus, Unusual, cartpole, form, linear, sampling
+from test_torchrl_plans import JOIN, Plus, Unusual, cartpole, form, linear, noisy, recurrent, sampling
 from torchrl.envs import (
     CatTensors,
     Compose,
     DoubleToFloat,
     GymEnv,
     GymWrapper,
+    InitTracker,
     RewardSum,
     SerialEnv,
     StepCounter,
     TransformedEnv,
     VecNormV2,
 )
+from torchrl.modules import LSTMModule
 
 from swath.evaluation.evaluate_policy import play_episodes
 from swath.evaluation.options import EvaluatorOptions
@@ -44,12 +46,32 @@ def several():
     return TransformedEnv(SerialEnv(3, lambda: GymEnv("Pendulum-v1", frame_skip=50)), StepCounter())
 
 
+def short():
+    return TransformedEnv(GymEnv("Pendulum-v1", frame_skip=10), Compose(InitTracker(), StepCounter(9)))
+
+
+def primed():
+    return TransformedEnv(short(), recurrent(LSTMModule)[0].make_tensordict_primer())
+
+
+def primed_batch():
+    return TransformedEnv(SerialEnv(3, short), recurrent(LSTMModule)[0].make_tensordict_primer())
+
+
+def lstm():
+    return recurrent(LSTMModule)
+
+
 PROGRAMS = {
     "single": (cartpole, one_hot, {}),
     "transformed": (counted, one_hot, {"num_envs": 3}),
     "statistics": (unusual, lambda: linear(5), {"num_envs": 2}),
     "limit": (cartpole, one_hot, {"num_envs": 4, "max_steps": 9}),
     "batch": (several, lambda: linear(3), {"num_trajectories": 5}),
+    "state": (short, lstm, {"num_envs": 2}),
+    "state of a transform": (primed, lstm, {"num_envs": 2}),
+    "state of a batch": (primed_batch, lstm, {}),
+    "noise": (short, noisy, {"num_envs": 2}),
 }
 
 

@@ -129,6 +129,7 @@ def bind_policy(
         leaves, spec, root = planned.load(observation[0]), row_spec(planned.spec), rows_of(observation)[0][0]
         row, *others = rows_of(leaves)
         bound_policy: BoundActor = plan_of_policy(policy, first, root, spec, row, binding)
+        planned.hand_on(bound_policy.keys)
         return planned, [bound_policy, *(bind_to(spec_for(first, spec), other) for other in others)], leaves
 
     with preserve_generators(device) if owns_generators else nullcontext():

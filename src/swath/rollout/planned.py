@@ -68,8 +68,8 @@ class Planned:
         self._bound = bound
         self._leaves = self.host.load(root)
         self.policy = plan_of_policy(policy, bound, root, self.host.spec, self._leaves, options)
-        self.host.take_over(self.policy.keys)
-        self._order = (*batch_order(host, policy), *self.policy.memory.shown, under_next(IS_INIT))
+        self.host.hand_on(self.policy.keys)
+        self._order = batch_order(host, policy)
         self._buffer: Buffer | None = None
 
     def is_valid(self) -> bool:
@@ -88,10 +88,8 @@ class Planned:
         """Continue a run in the body, with this host, policy and state; set the state of the run after it."""
         memory, plain, batch_shape = self.policy.memory, self._bound, self._bound.spec.batch_shape
         pending = self._begin_others(plain, state.ended_envs, self._plain.pending_resets(state.ended_envs))
-        stage, kept = (
-            LoopState(self.host.load(state.observation[0]), pending),
-            plain.private_entries(state.observation[0]),
-        )
+        stage = LoopState(self.host.load(state.observation[0]), pending)
+        kept = plain.private_entries(state.observation[0])
         memory.kept = [kept.get(key) for key in memory.private]
         memory.leaves = [leaf.reshape(-1, *leaf.shape[len(batch_shape) :]) for leaf in plain.memory.leaves]
         try:
@@ -237,10 +235,8 @@ def plan_of_policy(
         states = GeneratorStates(options.device)
     if options.owns_generators and not (states.equals(draws) and states.equals(later_draws)):
         raise NoPlan("the policy draws other random numbers in a plan")
-    memory, private = (
-        planned.memory,
-        {key for key in keys_of(answer) if is_private(key) and root.get(key, None) is None},
-    )
+    memory = planned.memory
+    private = {key for key in keys_of(answer) if is_private(key) and root.get(key, None) is None}
     if {*planned.keys} != {*bound.forms, *memory.keys} or {*memory.private} != private:
         written, by_plan = [*bound.forms, *memory.keys, *private], [*planned.keys, *memory.private]
         raise NoPlan(f"the policy writes {written}, in a plan {by_plan}")
@@ -279,9 +275,11 @@ def planned_buffer(
         leaves: of an observation.
         example: of the outputs.
         n_steps: T.
-        order: keys of the batch in order; others come last.
+        order: keys of the batch in order; then come the recurrent state that the policy has read, and others.
     """
     entries = host.spec.observation_keys, tuple(outputs)
+    state = [key for key in outputs if under_next(key) in outputs]
+    order = (*order, *state, IS_INIT, under_next(IS_INIT))
     make_rows = partial(PlannedRows, entries=entries, order=order, batch_shape=host.spec.batch_shape)
     return Buffer(leaves, example, n_steps, make_rows=make_rows)
 

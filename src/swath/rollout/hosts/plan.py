@@ -119,8 +119,8 @@ class PlanHost(ArrayHost):
             return False
         return before == self._configs
 
-    def take_over(self, outputs: Sequence[Key]) -> None:
-        """Take over into the next root what a policy writes there: recurrent state that a transform begins.
+    def hand_on(self, outputs: Sequence[Key]) -> None:
+        """Hand on to the next root the recurrent state that a policy writes under `"next"`, and a transform begins.
 
         Args:
             outputs: keys of the policy's outputs, in the order of the leaves that `step` gets.
